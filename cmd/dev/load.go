@@ -17,7 +17,8 @@ import (
 const loadPerSecond = 50
 
 // loadCounters are named like the pages of a small shop; the first ones are hit most.
-var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help", "/about", "/imprint"}
+var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help",
+	"/about", "/imprint"}
 
 // load publishes synthetic hits until ctx ends, one per message: an object with only a key.
 func load(ctx context.Context, url string, access natsconn.Access) error {
@@ -72,7 +73,8 @@ func takeFromLimits(ctx context.Context, url string) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/take", bytes.NewReader(drawTake()))
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/take",
+				bytes.NewReader(drawTake()))
 			if err != nil {
 				return err
 			}

@@ -34,9 +34,11 @@ import (
 func main() {
 	var o options
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the services collect and query with three limits, watch with two rules, and a small load.\n\n")
+		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the "+
+			"services collect and query with three limits, watch with two rules, and a small load.\n\n")
 		flag.PrintDefaults()
-		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) apply, except for addresses and URLs.\n")
+		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) "+
+			"apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
 	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
@@ -98,7 +100,8 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
-	for variable, file := range map[string]demoFile{"WATCH_FILE": {"watch.yml", rulesOfLoad}, "QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad}} {
+	for variable, file := range map[string]demoFile{"WATCH_FILE": {"watch.yml", rulesOfLoad},
+		"QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad}} {
 		if os.Getenv(variable) != "" {
 			continue
 		}
@@ -134,7 +137,8 @@ func (o options) run(ctx context.Context) (err error) {
 				return ignoreCancelled(err)
 			}
 		}
-		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr, alerts.Addr}, dir, alerts.File, answers.LimitsFile)
+		o.greet(nats.ClientURL(), redis, addresses{ingest.Addr, answers.Addr, hits.Addr, alerts.Addr}, dir, alerts.File,
+			answers.LimitsFile)
 		if o.noLoad {
 			return nil
 		}
@@ -205,7 +209,8 @@ func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, ru
 	if o.dir != "" {
 		data = "kept in " + dir
 	}
-	about := fmt.Sprintf("about %d hits per second on %d counters, and %d takes from limits (--no-load: none)", loadPerSecond, len(loadCounters), takesPerSecond)
+	about := fmt.Sprintf("about %d hits per second on %d counters, and %d takes from limits (--no-load: none)",
+		loadPerSecond, len(loadCounters), takesPerSecond)
 	if o.noLoad {
 		about = "none (--no-load)"
 	}

@@ -35,7 +35,8 @@ func startNATS(dir string) (*server.Server, error) {
 	nats.Start()
 	if !nats.ReadyForConnections(startTimeout) {
 		stopNATS(nats)
-		return nil, fmt.Errorf("embedded NATS on port %d with its data in %s is not ready after %s", port, dir, startTimeout)
+		return nil, fmt.Errorf("embedded NATS on port %d with its data in %s is not ready after %s", port, dir,
+			startTimeout)
 	}
 	return nats, nil
 }
@@ -140,7 +141,8 @@ func startStandIn() (*redisServer, error) {
 		}
 	}()
 	return &redisServer{
-		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; its data is not kept, and unique values are not counted",
+		url: "redis://" + m.Addr() + "/0", about: "embedded stand-in: no redis-server on the PATH; its data is not " +
+			"kept, and unique values are not counted",
 		stop: func() error {
 			ticker.Stop()
 			close(done)

@@ -63,7 +63,8 @@ func readSamples(in io.Reader, defaults sample, each func(sample) error) error {
 		next, about = defaults, false
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return setting.UsageError{Err: fmt.Errorf("line %d is longer than %d bytes, the most that a message can have", number+1, maxSample)}
+		return setting.UsageError{Err: fmt.Errorf("line %d is longer than %d bytes, the most that a message can have",
+			number+1, maxSample)}
 	}
 	return lines.Err()
 }

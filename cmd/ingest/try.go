@@ -26,7 +26,8 @@ import (
 func tryMode(settings *worker.Settings) program.Mode {
 	return program.Mode{
 		Name: "try",
-		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
+		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints " +
+			"what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
 		Run: func(args []string) (int, error) {
 			if err := setting.Parse(settings); err != nil {
 				return 0, err
@@ -58,7 +59,8 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 		defaults.subject = subject
 	}
 	defaults.stored = now
-	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*consume.Trial{}, counters: map[string]bool{}, reasons: map[hit.Reason]int{}}
+	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*consume.Trial{}, counters: map[string]bool{},
+		reasons: map[hit.Reason]int{}}
 	if err := readSamples(in, defaults, t.message); err != nil {
 		return 0, err
 	}
@@ -103,7 +105,8 @@ func (t *trial) message(s sample) error {
 		d = consume.NewTrial(s.stream, t.limits, t.set)
 		t.decoders[s.stream] = d
 	}
-	m := source.Delivery{Subject: s.subject, Header: make(nats.Header), Stored: s.stored.UnixNano(), Seq: uint64(t.messages) + 1, Data: s.body}
+	m := source.Delivery{Subject: s.subject, Header: make(nats.Header), Stored: s.stored.UnixNano(),
+		Seq: uint64(t.messages) + 1, Data: s.body}
 	for name, value := range s.headers {
 		m.Header[name] = []string{value}
 	}
@@ -114,7 +117,8 @@ func (t *trial) message(s sample) error {
 	var text strings.Builder
 	for _, h := range hits {
 		t.counters[string(h.Counter)] = true
-		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s", s.line, h.Counter, h.N, time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
+		fmt.Fprintf(&text, "%d\tcounted\t%s\t%d\t%s", s.line, h.Counter, h.N,
+			time.UnixMilli(h.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"))
 		if h.Unique != nil {
 			fmt.Fprintf(&text, "\tunique %q", h.Unique) // quoted: it may have tabs and line ends
 		}
@@ -141,7 +145,8 @@ func (t *trial) end() (code int, err error) {
 		rejected += t.reasons[reason]
 		reasons = append(reasons, fmt.Sprintf("%s %d", reason, t.reasons[reason]))
 	}
-	sum := fmt.Sprintf("%d messages: %d hits on %d counters, %d rejected", t.messages, t.hits, len(t.counters), rejected)
+	sum := fmt.Sprintf("%d messages: %d hits on %d counters, %d rejected", t.messages, t.hits, len(t.counters),
+		rejected)
 	if rejected > 0 {
 		sum += " (" + strings.Join(reasons, ", ") + ")"
 		code = setting.ExitFailure

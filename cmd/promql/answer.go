@@ -64,7 +64,8 @@ func (s *service) serve(encode encoder) http.Handler {
 			if errors.As(err, &redis) {
 				cause = redis.cause
 			}
-			s.failures.Warn().Ctx(r.Context()).Err(cause).Str("path", r.URL.Path).Int("code", e.status).Msg("query not answered")
+			s.failures.Warn().Ctx(r.Context()).Err(cause).Str("path", r.URL.Path).Int("code",
+				e.status).Msg("query not answered")
 		}
 		writeError(w, e)
 	})
@@ -74,7 +75,8 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	if e.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	text, _ := json.Marshal(response{Status: "error", ErrorType: e.kind, Error: truncateMessage(e.message)}) // strings have no errors
+	text, _ := json.Marshal(response{Status: "error", ErrorType: e.kind,
+		Error: truncateMessage(e.message)}) // strings have no errors
 	writeJSON(w, e.status, text)
 }
 
@@ -145,16 +147,19 @@ func readRedis[T any](ctx context.Context, read func(context.Context) (T, error)
 	case errors.As(err, &much) && much.What == "points":
 		return out, newTooManySamples(much.Count, int(much.Max))
 	case errors.As(err, &much) && much.What == window.UniqueCells:
-		return out, newRefusal("this query reads %d cells of uniques: at most %d are allowed (PROMQL_MAX_UNIQUE_CELLS): select fewer counters or a shorter time", much.Count, much.Max)
+		return out, newRefusal("this query reads %d cells of uniques: at most %d are allowed "+
+			"(PROMQL_MAX_UNIQUE_CELLS): select fewer counters or a shorter time", much.Count, much.Max)
 	case errors.As(err, &much):
-		return out, newRefusal("the hashes that this query reads hold up to %d cells: at most %d are allowed (PROMQL_MAX_CELLS): select fewer counters", much.Count, much.Max)
+		return out, newRefusal("the hashes that this query reads hold up to %d cells: at most %d are allowed "+
+			"(PROMQL_MAX_CELLS): select fewer counters", much.Count, much.Max)
 	case errors.As(err, &bad):
 		return out, err
 	case errors.Is(err, schema.ErrNoLayout):
 		return out, newUnavailable("%s", err)
 	case ctx.Err() != nil:
 		return out, ctx.Err() // the query's own time has ended, or its client is gone
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded): // before and on the socket
+	// before and on the socket
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		return out, &redisError{*newUnavailable("Redis cannot answer now: retry in a second"), err}
 	case queryEndsFirst:
 		return out, context.DeadlineExceeded
@@ -177,7 +182,8 @@ func newUnavailable(format string, args ...any) *apiError {
 }
 
 func newTooManySamples(n int64, most int) *apiError {
-	return newRefusal("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", n, most)
+	return newRefusal("this query reads %d samples: at most %d are allowed (PROMQL_MAX_SAMPLES): select fewer "+
+		"counters or a shorter time", n, most)
 }
 
 // redisError is an error of Redis. The cause may describe the internal network, so it is only logged.
@@ -200,11 +206,14 @@ func (s *service) asAPIError(err error) *apiError {
 	case errors.As(err, &bad):
 		return newRefusal("%s: choose a later start or a shorter range", bad)
 	case errors.As(err, &timeout), errors.Is(err, context.DeadlineExceeded):
-		return &apiError{http.StatusServiceUnavailable, "timeout", fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): select fewer counters or a shorter time", s.settings.Timeout)}
+		return &apiError{http.StatusServiceUnavailable, "timeout",
+			fmt.Sprintf("the query took longer than it may (timeout, or PROMQL_TIMEOUT=%s): select fewer counters or "+
+				"a shorter time", s.settings.Timeout)}
 	case errors.As(err, &canceled), errors.Is(err, context.Canceled):
 		return &apiError{statusClientGone, "canceled", "the client is gone"}
 	case errors.As(err, &samples):
-		return newRefusal("this query holds more than %d samples (PROMQL_MAX_SAMPLES): select fewer counters or a shorter time", s.settings.MaxSamples)
+		return newRefusal("this query holds more than %d samples (PROMQL_MAX_SAMPLES): select fewer counters or a "+
+			"shorter time", s.settings.MaxSamples)
 	}
 	return newRefusal("%s", err)
 }

@@ -34,7 +34,8 @@ type selection struct {
 // newSelection returns the samples to read. Without a range, the engine's lookback is undone, so that only
 // the latest complete cell is selected, wherever the tier's cells begin.
 func (q *querier) newSelection(metric string, hints *storage.SelectHints) selection {
-	s := selection{metric: metric, from: hints.Start - 1, to: hints.End, window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
+	s := selection{metric: metric, from: hints.Start - 1, to: hints.End,
+		window: time.Duration(hints.Range) * time.Millisecond, function: hints.Func}
 	if s.window == 0 {
 		s.from += (q.lookback() - maxLag).Milliseconds()
 	}
@@ -54,7 +55,8 @@ func (q *querier) readCells(ctx context.Context, counters []string, sel selectio
 	for i, counter := range counters {
 		points, hits := buildPoints(parts, i, sel)
 		if hits {
-			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(sel.metric, counter), SampleIteratorFn: points.iterator})
+			set.series = append(set.series, &storage.SeriesEntry{Lset: seriesLabels(sel.metric, counter),
+				SampleIteratorFn: points.iterator})
 		}
 	}
 	return set, nil
@@ -211,28 +213,40 @@ var counterFunctions = []string{"rate", "irate", "increase"}
 func buildWarnings(sel selection, parts []part) annotations.Annotations {
 	out := annotations.New()
 	switch {
-	case sel.metric == uniqueName && (sel.function == "sum_over_time" || slices.Contains(counterFunctions, sel.function)):
-		out.Add(fmt.Errorf("%s has the number of unique values of each cell, and a value that appears in several cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques of query for a window", uniqueName, sel.function))
+	case sel.metric == uniqueName && (sel.function == "sum_over_time" ||
+		slices.Contains(counterFunctions, sel.function)):
+		out.Add(fmt.Errorf("%s has the number of unique values of each cell, and a value that appears in several "+
+			"cells is in each, so %s() counts it more than once: use max_over_time or avg_over_time, and /v1/uniques "+
+			"of query for a window", uniqueName, sel.function))
 	case slices.Contains(counterFunctions, sel.function):
-		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
+		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use "+
+			"sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
 	}
 	first := parts[0].series[0]
 	if sel.window > 0 && sel.window < first.Tier.Cell {
 		cell := human.FormatDuration(first.Tier.Cell)
-		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has a whole cell or none; use a range of %s or more, or a later start", human.FormatDuration(sel.window), cell, cell))
+		out.Add(fmt.Errorf("the range %s is shorter than the cells of %s that hold this query's time: each window has "+
+			"a whole cell or none; use a range of %s or more, or a later start", human.FormatDuration(sel.window), cell,
+			cell))
 	}
-	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) }); s.Asked.Outruns(s.AsOf) {
-		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown", time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
+	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int {
+		return cmp.Compare(a.AsOf, b.AsOf)
+	}); s.Asked.Outruns(s.AsOf) {
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown",
+			time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
 	}
 	for _, s := range parts[0].series {
 		if s.Complete {
 			continue
 		}
 		if s.CountingSince > s.Range.From {
-			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier hits, only those that carried their own time are counted", annotations.PromQLInfo, time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
+			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier "+
+				"hits, only those that carried their own time are counted", annotations.PromQLInfo,
+				time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
 			continue
 		}
-		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: /v1/total of query has complete false"))
+		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: /v1/total of query has " +
+			"complete false"))
 	}
 	return *out
 }

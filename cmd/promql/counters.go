@@ -28,7 +28,8 @@ func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) 
 	if out, ok := listExactKeys(ctx, keys); ok {
 		q.countersRead += len(out)
 		if q.countersRead > q.service.settings.MaxCounters {
-			return nil, newRefusal("this query reads %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): select fewer at once", q.countersRead, q.service.settings.MaxCounters)
+			return nil, newRefusal("this query reads %d counters: at most %d are allowed (PROMQL_MAX_COUNTERS): "+
+				"select fewer at once", q.countersRead, q.service.settings.MaxCounters)
 		}
 		return out, nil
 	}
@@ -129,7 +130,9 @@ func newTooManyNames(prefix string, limit int) error {
 func (q *querier) listNames(ctx context.Context, prefix string, limit int) (names []string, more bool, err error) {
 	question := read.NamesQuestion{Prefix: prefix, Limit: min(limit+1, namesPage)}
 	for {
-		page, err := readRedis(ctx, func(ctx context.Context) (read.Names, error) { return q.service.counters.Names(ctx, question) })
+		page, err := readRedis(ctx, func(ctx context.Context) (read.Names, error) {
+			return q.service.counters.Names(ctx, question)
+		})
 		if err != nil {
 			return nil, false, err
 		}

@@ -32,7 +32,8 @@ func (s *service) limitRequests(run queryFunc) encoder {
 		select {
 		case s.limiter.admitted <- struct{}{}:
 		default:
-			return nil, newUnavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry in a second", s.settings.MaxRequests)
+			return nil, newUnavailable("%d requests are in progress, which is the limit (PROMQL_MAX_REQUESTS): retry "+
+				"in a second", s.settings.MaxRequests)
 		}
 		defer func() { <-s.limiter.admitted }()
 		if err := s.readForm(r); err != nil {
@@ -60,7 +61,8 @@ func (s *service) limitRequests(run queryFunc) encoder {
 		defer stop()
 		text, err := encode(r.WithContext(ctx))
 		if err != nil && errors.Is(context.Cause(ctx), errMemory) {
-			err = newUnavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: select fewer counters or a shorter time, or retry in a second")
+			err = newUnavailable("the queries that ran needed more memory than allowed (GOMEMLIMIT) and were ended: " +
+				"select fewer counters or a shorter time, or retry in a second")
 		}
 		return text, err
 	}
@@ -78,7 +80,8 @@ func (s *service) awaitCounting(ctx context.Context, header http.Header) error {
 			after = append(after, strings.TrimSpace(text))
 		}
 	}
-	condition, err := fresh.Names{After: afterHeader, MaxAge: maxAgeHeader, Wait: waitHeader}.Parse(after, header.Get(maxAgeHeader), header.Get(waitHeader))
+	condition, err := fresh.Names{After: afterHeader, MaxAge: maxAgeHeader, Wait: waitHeader}.Parse(after,
+		header.Get(maxAgeHeader), header.Get(waitHeader))
 	if err == nil {
 		condition.WholeCells = true
 		err = s.fresh.Await(ctx, condition)
@@ -103,7 +106,8 @@ func (s *service) readForm(r *http.Request) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &large):
-		return &apiError{http.StatusRequestEntityTooLarge, "bad_data", fmt.Sprintf("the form is too large: at most %d bytes are allowed", large.Limit)}
+		return &apiError{http.StatusRequestEntityTooLarge, "bad_data",
+			fmt.Sprintf("the form is too large: at most %d bytes are allowed", large.Limit)}
 	}
 	return newBadData("the form cannot be read: %v", err)
 }

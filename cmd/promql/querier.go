@@ -49,7 +49,8 @@ func (q *querier) lookback() time.Duration {
 }
 
 // Select reads the cells of the counters that match.
-func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints,
+	matchers ...*labels.Matcher) storage.SeriesSet {
 	_, metrics := splitMatchers(matchers, metricName)
 	all := &seriesSet{at: -1}
 	for _, metric := range q.filterMetrics(metrics) {
@@ -69,7 +70,8 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 	return all
 }
 
-func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, metric string, counters []string) (*seriesSet, error) {
+func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, metric string,
+	counters []string) (*seriesSet, error) {
 	if hints.Func != seriesOnly {
 		return q.readCells(ctx, counters, q.newSelection(metric, hints))
 	}
@@ -83,14 +85,17 @@ func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, me
 
 // filterMetrics removes the metric for which the namespace has no tiers.
 func (q *querier) filterMetrics(metrics []string) []string {
-	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool { return metric == uniqueName && len(q.layout.UniqueTiers) == 0 })
+	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool {
+		return metric == uniqueName && len(q.layout.UniqueTiers) == 0
+	})
 }
 
 // seriesOnly, in place of a function, means that samples are not needed.
 const seriesOnly = "series"
 
 // LabelValues returns the values of a label in the longest window; it ignores the requested time.
-func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
 		_, metrics := splitMatchers(matchers, metricName, uniqueName)
 		return q.filterMetrics(metrics), nil, nil
@@ -107,7 +112,8 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 
 // listKeys lists names to choose from, so it truncates the list where a query would be refused. For uniques
 // it lists all counters, because only for listed keys is it checked which have uniques.
-func (q *querier) listKeys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q *querier) listKeys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string,
+	annotations.Annotations, error) {
 	if _, ok := listExactKeys(ctx, matchers); ok {
 		counters, err := q.findCounters(ctx, matchers)
 		if err != nil {
@@ -127,14 +133,16 @@ func (q *querier) listKeys(ctx context.Context, limit int, metric string, matche
 	q.countersRead += len(names)
 	var warnings annotations.Annotations
 	if more {
-		warnings = annotations.New().Add(newRefusal("there are more counters: only the first %d were scanned (PROMQL_MAX_COUNTERS, or limit)", maxNames))
+		warnings = annotations.New().Add(newRefusal("there are more counters: only the first %d were scanned "+
+			"(PROMQL_MAX_COUNTERS, or limit)", maxNames))
 	}
 	names, err = filterNames(ctx, matchers, names)
 	return names, warnings, err
 }
 
 // LabelNames returns the names of the labels, which all series have.
-func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string,
+	annotations.Annotations, error) {
 	if _, metrics := splitMatchers(matchers, metricName); len(q.filterMetrics(metrics)) == 0 {
 		return nil, nil, nil
 	}
@@ -153,19 +161,22 @@ func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return s.warnings }
 
 func (s *service) labels(r *http.Request) (result, error) {
-	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string,
+		annotations.Annotations, error) {
 		return q.LabelNames(r.Context(), hints, matchers...)
 	})
 }
 
 func (s *service) labelValues(r *http.Request) (result, error) {
-	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return s.serveList(r, func(q *querier, hints *storage.LabelHints, matchers []*labels.Matcher) ([]string,
+		annotations.Annotations, error) {
 		return q.LabelValues(r.Context(), r.PathValue("name"), hints, matchers...)
 	})
 }
 
 // serveList merges the results of all selectors, or of none.
-func (s *service) serveList(r *http.Request, list func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) (result, error) {
+func (s *service) serveList(r *http.Request, list func(*querier, *storage.LabelHints, []*labels.Matcher) ([]string,
+	annotations.Annotations, error)) (result, error) {
 	sets, limit, err := s.readListParams(r)
 	if err != nil {
 		return result{}, err
@@ -197,7 +208,8 @@ func (s *service) series(r *http.Request) (result, error) {
 		return result{}, err
 	}
 	if len(sets) == 0 {
-		return result{}, newBadData("no match[] parameter provided: at least one selector is needed, such as %s", metricName)
+		return result{}, newBadData("no match[] parameter provided: at least one selector is needed, such as %s",
+			metricName)
 	}
 	q, err := s.newQuerier(r.Context())
 	if err != nil {
@@ -205,7 +217,8 @@ func (s *service) series(r *http.Request) (result, error) {
 	}
 	all := []labels.Labels{}
 	for _, set := range sets {
-		selected := q.Select(r.Context(), true, &storage.SelectHints{Start: math.MinInt64, End: math.MaxInt64, Func: seriesOnly}, set...)
+		selected := q.Select(r.Context(), true, &storage.SelectHints{Start: math.MinInt64, End: math.MaxInt64,
+			Func: seriesOnly}, set...)
 		for selected.Next() {
 			all = append(all, selected.At().Labels())
 		}

@@ -56,7 +56,8 @@ func (s *service) queryRange(r *http.Request) (result, error) {
 	case end.Before(start):
 		return result{}, newBadData("invalid parameter %q: must not be before start", "end")
 	case points > maxSteps:
-		return result{}, newBadData("%d points per series: at most %d are allowed: choose a longer step", points, maxSteps)
+		return result{}, newBadData("%d points per series: at most %d are allowed: choose a longer step", points,
+			maxSteps)
 	}
 	return s.evaluate(r, period)
 }
@@ -130,7 +131,8 @@ func (s *service) checkSubquery(e *parser.SubqueryExpr, enclosing []parser.Node,
 		}
 	}
 	if steps := span / step.Seconds(); steps > float64(s.settings.MaxSamples) {
-		return newRefusal("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter range or, in brackets [range:step], a longer step", steps, s.settings.MaxSamples)
+		return newRefusal("a subquery has %.0f steps: at most %d are allowed (PROMQL_MAX_SAMPLES): choose a shorter "+
+			"range or, in brackets [range:step], a longer step", steps, s.settings.MaxSamples)
 	}
 	return nil
 }
@@ -141,7 +143,8 @@ func (s *service) checkSize(name string, texts ...string) error {
 		size += len(text)
 	}
 	if size > s.settings.MaxQuery {
-		return newRefusal("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES)", name, size, s.settings.MaxQuery)
+		return newRefusal("parameter %q has %d bytes: at most %d are allowed (PROMQL_MAX_QUERY_BYTES)", name, size,
+			s.settings.MaxQuery)
 	}
 	return nil
 }
@@ -173,7 +176,8 @@ func readTime(r *http.Request, name string, defaultTime *time.Time) (time.Time, 
 	if err == nil {
 		return at, nil
 	}
-	return time.Time{}, newBadData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed", name, text)
+	return time.Time{}, newBadData("invalid parameter %q: %.64q is not a time: Unix seconds or RFC 3339 are allowed",
+		name, text)
 }
 
 // readDuration reads a duration above 0. It returns 0 if the parameter is absent and not required.
@@ -192,7 +196,8 @@ func readDuration(r *http.Request, name string, required bool) (time.Duration, e
 		out = time.Duration(parsed)
 	}
 	if out < time.Millisecond {
-		return 0, newBadData("invalid parameter %q: %.64q is not a duration above 0: seconds or a duration such as 15s or 1h30m are allowed", name, text)
+		return 0, newBadData("invalid parameter %q: %.64q is not a duration above 0: seconds or a duration such as "+
+			"15s or 1h30m are allowed", name, text)
 	}
 	return out, nil
 }
@@ -221,7 +226,8 @@ func (s *service) readSelectors(r *http.Request) ([][]*labels.Matcher, error) {
 	}
 	for _, set := range sets {
 		if matchesAll(set, "") {
-			return nil, newBadData("invalid parameter %q: a selector needs a matcher that does not match everything, such as %s", "match[]", metricName)
+			return nil, newBadData("invalid parameter %q: a selector needs a matcher that does not match everything, "+
+				"such as %s", "match[]", metricName)
 		}
 	}
 	return sets, nil

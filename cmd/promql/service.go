@@ -63,8 +63,10 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
+		settings.Redis.Namespace).
+		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url",
+		listeners.URL()).Msg("started")
 	setWriteTimeout := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
@@ -81,14 +83,17 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("promql", 16)
 	files := buildinfo.NewFiles(metrics.Registry, log)
-	tokens, err := access.New(access.TokenSettings{Program: "PROMQL", Plain: settings.Tokens, File: settings.TokensFile}, files)
+	tokens, err := access.New(access.TokenSettings{Program: "PROMQL", Plain: settings.Tokens,
+		File: settings.TokensFile}, files)
 	if err != nil {
 		return nil, err
 	}
-	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples), settings.MaxUniqueCells
+	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples),
+		settings.MaxUniqueCells
 	p := parser.NewParser(parser.Options{})
 	return &service{
-		settings: settings, reader: reader, counters: scope.Authorize(erase.Eraser{Reader: reader}), tokens: tokens, parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
+		settings: settings, reader: reader, counters: scope.Authorize(erase.Eraser{Reader: reader}), tokens: tokens,
+		parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
 		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
@@ -98,7 +103,9 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 			Parser:                   p,
 		}),
 		failures: program.Sampled(log),
-		fresh:    fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return readRedis(ctx, reader.Progress) }, "promql", metrics.Registry),
+		fresh: fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) {
+			return readRedis(ctx, reader.Progress)
+		}, "promql", metrics.Registry),
 	}, nil
 }
 
@@ -117,7 +124,9 @@ func (s *service) handler() http.Handler {
 	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(s.metadata)))
 	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(s.buildInfo)))
 	mux.Handle("/api/", s.serve(encodeResult(func(r *http.Request) (result, error) {
-		return result{}, &apiError{http.StatusNotFound, "not_found", fmt.Sprintf("no resource for %s at %.64q: must be query, query_range, labels, label/<name>/values, series, metadata or status/buildinfo below /api/v1", r.Method, r.URL.Path)}
+		return result{}, &apiError{http.StatusNotFound, "not_found",
+			fmt.Sprintf("no resource for %s at %.64q: must be query, query_range, labels, label/<name>/values, "+
+				"series, metadata or status/buildinfo below /api/v1", r.Method, r.URL.Path)}
 	})))
 
 	s.server.RouteStatus(mux, func(ctx context.Context) string {
@@ -207,18 +216,24 @@ func (s *Settings) Validate() error {
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}
-	err := setting.CheckMost(setting.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)}, setting.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, setting.Most{Key: "PROMQL_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells},
-		setting.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)}, setting.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
-		setting.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)}, setting.Most{Key: "PROMQL_MAX_REQUESTS", N: int64(s.MaxRequests)})
+	err := setting.CheckMost(setting.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)},
+		setting.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, setting.Most{Key: "PROMQL_MAX_UNIQUE_CELLS",
+			N: s.MaxUniqueCells},
+		setting.Most{Key: "PROMQL_MAX_SAMPLES", N: int64(s.MaxSamples)},
+		setting.Most{Key: "PROMQL_CONCURRENCY", N: int64(s.Concurrency)},
+		setting.Most{Key: "PROMQL_MAX_QUERY_BYTES", N: int64(s.MaxQuery)}, setting.Most{Key: "PROMQL_MAX_REQUESTS",
+			N: int64(s.MaxRequests)})
 	if err != nil {
 		return err
 	}
 	if s.Timeout < time.Millisecond || s.Timeout > maxTimeout {
-		return &setting.Error{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), MustBe: "a duration from 1ms to " + maxTimeout.String()}
+		return &setting.Error{Key: "PROMQL_TIMEOUT", Value: s.Timeout.String(), MustBe: "a duration from 1ms to " +
+			maxTimeout.String()}
 	}
 	return nil
 }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
+	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey,
+		ClientCA: s.TLSClientCA}
 }

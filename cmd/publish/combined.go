@@ -122,9 +122,10 @@ func isAddress(s string) bool {
 func isHostName(s string) bool {
 	last := strings.TrimSuffix(s, ".")
 	last = last[strings.LastIndexByte(last, '.')+1:]
-	return isAlphanumeric(s[0]) && strings.Trim(last, "0123456789") != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r > '~' || !isAlphanumeric(byte(r)) && !strings.ContainsRune("-_.", r)
-	})
+	return isAlphanumeric(s[0]) && strings.Trim(last, "0123456789") != "" &&
+		!strings.ContainsFunc(s, func(r rune) bool {
+			return r > '~' || !isAlphanumeric(byte(r)) && !strings.ContainsRune("-_.", r)
+		})
 }
 
 // isToken reports whether b is a token of HTTP (RFC 9110, section 5.6.2), as every method is.

@@ -137,7 +137,8 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed f
 			if f.holds {
 				where = "from the beginning (nothing is published yet)"
 			}
-			return fmt.Errorf("stopped before line %d: %w: choose a --key with fewer values, or go on %s with --max-names %d", number, many, where, 2*many.limit)
+			return fmt.Errorf("stopped before line %d: %w: choose a --key with fewer values, or go on %s with "+
+				"--max-names %d", number, many, where, 2*many.limit)
 		}
 		return feed(h)
 	}}

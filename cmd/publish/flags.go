@@ -32,26 +32,33 @@ type rebaseTo struct {
 
 func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("publish")
-	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
+	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit "+
+		"objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
 		if o.format = s; !slices.Contains([]string{"combined", "ndjson", "lines"}, s) {
 			return errors.New("must be combined, ndjson or lines")
 		}
 		return nil
 	})
-	fs.Add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url (with it; what is longer than 512 bytes is cut and marked with its hash), host, status, method", func(s string) (err error) {
-		o.key, err = parseField(s)
-		return err
-	})
-	fs.Add("unique", "", "count on each counter the unique values of this `part` of an access log's line, such as host: path, url, host, status, method", func(s string) (err error) {
+	fs.Add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url (with "+
+		"it; what is longer than 512 bytes is cut and marked with its hash), host, status, method",
+		func(s string) (err error) {
+			o.key, err = parseField(s)
+			return err
+		})
+	fs.Add("unique", "", "count on each counter the unique values of this `part` of an access log's line, such as host: "+
+		"path, url, host, status, method", func(s string) (err error) {
 		o.unique, err = parseField(s)
 		return err
 	})
-	fs.Add("subject", "hits.publish", "the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn", func(s string) error {
-		o.subject = s
-		return outbox.CheckSubject(s)
-	})
-	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the server's largest message is reached", program.Whole(&o.batch, 1, 10_000))
-	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
+	fs.Add("subject", "hits.publish", "the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn",
+		func(s string) error {
+			o.subject = s
+			return outbox.CheckSubject(s)
+		})
+	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the "+
+		"server's largest message is reached", program.Whole(&o.batch, 1, 10_000))
+	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds "+
+		"the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
 		o.rebase = rebaseTo{on: true, at: hit.NoTime}
 		if s == "now" {
 			return nil
@@ -64,20 +71,32 @@ func newFlags(o *options) *program.FlagSet {
 		}
 		return nil
 	})
-	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)", program.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool { return f > 0 && f <= 1e12 }))
+	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)",
+		program.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool {
+			return f > 0 && f <= 1e12
+		}))
 
-	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; beyond them publish stops", program.Whole(&o.names, 1, 1e9))
-	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible", program.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
+	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; "+
+		"beyond them publish stops", program.Whole(&o.names, 1, 1e9))
+	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible",
+		program.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool {
+			return f >= 0 && f <= 1e9
+		}))
 	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", program.Whole(&o.load.counters, 1, 1e12))
-	fs.Add("zipf", "0", "synthetic load: Zipf-distributed counters with this `exponent` above 1; uniformly distributed with 0", program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool { return f == 0 || f > 1 && f <= 100 }))
-	fs.Add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)", func(s string) (err error) {
-		o.load.duration, err = setting.ParseDuration(s)
-		if err != nil || o.load.duration <= 0 {
-			return errors.New("must be a duration above 0, such as 10s, 5m or 1d")
-		}
-		return nil
-	})
-	fs.Add("count", "", "synthetic load: this many `hits` in all (default until Ctrl-C or --duration)", program.Whole(&o.load.count, 1, 1e15))
+	fs.Add("zipf", "0", "synthetic load: Zipf-distributed counters with this `exponent` above 1; uniformly distributed with 0",
+		program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool {
+			return f == 0 || f > 1 && f <= 100
+		}))
+	fs.Add("duration", "", "synthetic load: for this `time`, such as 10s (default until Ctrl-C or --count)",
+		func(s string) (err error) {
+			o.load.duration, err = setting.ParseDuration(s)
+			if err != nil || o.load.duration <= 0 {
+				return errors.New("must be a duration above 0, such as 10s, 5m or 1d")
+			}
+			return nil
+		})
+	fs.Add("count", "", "synthetic load: this many `hits` in all (default until Ctrl-C or --duration)",
+		program.Whole(&o.load.count, 1, 1e15))
 	return fs
 }
 
@@ -91,7 +110,8 @@ func (o *options) check(fs *program.FlagSet) error {
 	if o.synthetic {
 		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
 			if isGiven[name] {
-				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, --zipf, --duration, --count) does not read", name)
+				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, "+
+					"--zipf, --duration, --count) does not read", name)
 			}
 		}
 		return nil

@@ -74,9 +74,11 @@ const surelyOld = 366 * 24 * time.Hour
 // leastPayload is a message size that surely holds any one hit.
 const leastPayload = 4 << 10
 
-func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader, out *progress.Bar) (report, error) {
+func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts options, in io.Reader,
+	out *progress.Bar) (report, error) {
 	if most := conn.MaxPayload(); most < leastPayload {
-		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its max_payload", natsconn.ServerOf(conn), most, leastPayload)
+		return report{}, fmt.Errorf("NATS server %s takes messages of %d bytes at most; a hit can need %d: raise its "+
+			"max_payload", natsconn.ServerOf(conn), most, leastPayload)
 	}
 	acks, giveUp := program.Outlive(ctx, grace)
 	defer giveUp()
@@ -88,7 +90,8 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	feed.names.limit = opts.names
 	feed.first = func(h hit.Hit) {
 		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
-			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by default); --rebase now shifts a log's times",
+			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by "+
+				"default); --rebase now shifts a log's times",
 				at.Format(time.RFC3339))
 		}
 	}
@@ -104,10 +107,12 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	case fedErr != nil && ctx.Err() == nil:
 		return rep, fedErr
 	case rep.open > 0 && held > batch.hits:
-		return rep, fmt.Errorf("interrupted: of %d hits read, %d were not sent and %d are unknown: sent, but not acknowledged",
+		return rep, fmt.Errorf("interrupted: of %d hits read, %d were not sent and %d are unknown: sent, but not "+
+			"acknowledged",
 			held, held-batch.hits, batch.hits-rep.tally.hits)
 	case rep.open > 0:
-		return rep, fmt.Errorf("interrupted: %d of %d hits are unknown: not acknowledged within %v", rep.open, batch.hits, grace)
+		return rep, fmt.Errorf("interrupted: %d of %d hits are unknown: not acknowledged within %v", rep.open,
+			batch.hits, grace)
 	}
 	return rep, nil
 }
@@ -155,7 +160,8 @@ func (r report) String() string {
 	if seconds > 0 {
 		rate = float64(r.tally.hits) / seconds
 	}
-	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s)", r.tally.hits, r.tally.messages, seconds, rate)
+	s := fmt.Sprintf("published %d hits in %d messages in %.2f s (%.0f hits/s)", r.tally.hits, r.tally.messages,
+		seconds, rate)
 	if r.names > 0 {
 		s += fmt.Sprintf("; %s distinct names", count(r.names))
 	}

@@ -107,11 +107,13 @@ func parseHits(req *rls.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (n i
 func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	for i := range a.takes {
 		t := &a.takes[i]
-		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key || a.kinds[i].happened != k.happened || k.happened && t.Once != take.Once {
+		if t.Limit.Name != take.Limit.Name || t.Limit.Window != take.Limit.Window || t.Key != take.Key ||
+			a.kinds[i].happened != k.happened || k.happened && t.Once != take.Once {
 			continue
 		}
 		if !k.look && !a.kinds[i].look && t.Once != take.Once {
-			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let both do so, or none", t.Limit.Name)
+			return 0, fmt.Errorf("another descriptor has the limit %s and the same key, and one of them reserves: let "+
+				"both do so, or none", t.Limit.Name)
 		}
 		if t.Limit.Unlimited || !take.Limit.Unlimited && t.Limit.Max > take.Limit.Max {
 			t.Limit = take.Limit
@@ -145,7 +147,8 @@ func (a *envoyRequest) dropID(id string) {
 }
 
 var lengths = map[units.RateLimitUnit]time.Duration{
-	units.RateLimitUnit_SECOND: time.Second, units.RateLimitUnit_MINUTE: time.Minute, units.RateLimitUnit_HOUR: time.Hour, units.RateLimitUnit_DAY: 24 * time.Hour,
+	units.RateLimitUnit_SECOND: time.Second, units.RateLimitUnit_MINUTE: time.Minute,
+	units.RateLimitUnit_HOUR: time.Hour, units.RateLimitUnit_DAY: 24 * time.Hour,
 	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
 }
 
@@ -156,11 +159,13 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) erro
 	}
 	length, known := lengths[o.GetUnit()]
 	if !known {
-		return fmt.Errorf("unit: %v: must be SECOND, MINUTE, HOUR, DAY, MONTH (30 days) or YEAR (365 days)", o.GetUnit())
+		return fmt.Errorf("unit: %v: must be SECOND, MINUTE, HOUR, DAY, MONTH (30 days) or YEAR (365 days)",
+			o.GetUnit())
 	}
 	if multiplier := o.GetUnitMultiplier(); multiplier != nil {
 		if multiplier.GetValue() == 0 || time.Duration(multiplier.GetValue()) > limit.MaxWindow/length {
-			return fmt.Errorf("unit_multiplier: %d of the unit %v: must be 1 or more, up to %d days in all", multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
+			return fmt.Errorf("unit_multiplier: %d of the unit %v: must be 1 or more, up to %d days in all",
+				multiplier.GetValue(), o.GetUnit(), limit.MaxWindow/(24*time.Hour))
 		}
 		length *= time.Duration(multiplier.GetValue())
 	}
@@ -198,7 +203,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 		return a.response(v, s.settings.Headers), nil
 	}
 	if err == context.DeadlineExceeded || err == context.Canceled { // of Envoy: errors of Redis are wrapped
-		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
+		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait " +
+			"longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
 		return nil, status.FromContextError(err).Err()
 	}
 	var asked []limit.Take
@@ -220,7 +226,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if errors.As(err, &foreign) {
 		return nil, status.Error(codes.Internal, foreign.Error())
 	}
-	return nil, status.Error(codes.Unavailable, "Redis cannot decide now") // its error may describe the internal network
+	return nil, status.Error(codes.Unavailable, "Redis cannot "+
+		"decide now") // its error may describe the internal network
 }
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
@@ -269,7 +276,8 @@ func (s *service) decide(ctx context.Context, a *envoyRequest, v *verdict) error
 // it is, and what cannot be counted is only reported: an error at the end of a request is of no use.
 func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Decision {
 	t, shadow, never := take, take.Limit.Mode == limit.Shadow, take.Limit.Max == 0 && !take.Limit.Unlimited
-	out := limit.Decision{Take: take, Allowed: shadow || !never, Shadow: shadow, WouldAllow: !never, Source: limit.SourceLocal}
+	out := limit.Decision{Take: take, Allowed: shadow || !never, Shadow: shadow, WouldAllow: !never,
+		Source: limit.SourceLocal}
 	fail := func(err error) *limit.Decision {
 		s.failures.Warn().Ctx(ctx).Err(err).Str("limit", t.Limit.Name).Msg("hits that have happened were not counted")
 		return &out
@@ -356,7 +364,8 @@ func (a *envoyRequest) impossible() []bool {
 
 // decideSome asks the limiter about some of the takes, and keeps the decisions. Impossible takes look for one
 // hit, and are over their limit in any case.
-func (s *service) decideSome(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error), a *envoyRequest, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
+func (s *service) decideSome(ctx context.Context, ask func(context.Context, []limit.Take) (limit.Answer, error),
+	a *envoyRequest, v *verdict, which []int, impossible []bool) (allowed bool, err error) {
 	if len(which) == 0 {
 		return true, nil
 	}
@@ -386,7 +395,8 @@ func (s *service) decideSome(ctx context.Context, ask func(context.Context, []li
 
 // response returns a status per descriptor, in order. With several limits, it is that of the decisive one.
 func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse {
-	out := &rls.RateLimitResponse{OverallCode: overallCode(v.allowed), Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.byDescriptor))}
+	out := &rls.RateLimitResponse{OverallCode: overallCode(v.allowed),
+		Statuses: make([]*rls.RateLimitResponse_DescriptorStatus, len(a.byDescriptor))}
 	for i, indexes := range a.byDescriptor {
 		out.Statuses[i] = a.statusOf(v, indexes)
 	}
@@ -412,7 +422,8 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		if slices.ContainsFunc(indexes, func(i int) bool { return isClosed(a.takes[i]) }) {
 			code = rls.RateLimitResponse_OVER_LIMIT
 		}
-		return &rls.RateLimitResponse_DescriptorStatus{Code: code, CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
+		return &rls.RateLimitResponse_DescriptorStatus{Code: code,
+			CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
 	}
 	var own limit.Answer
 	for _, i := range indexes {
@@ -421,11 +432,13 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		}
 	}
 	if len(own.Decisions) == 0 {
-		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_UNKNOWN, CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
+		return &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_UNKNOWN,
+			CurrentLimit: currentLimit(a.takes[indexes[0]].Limit)}
 	}
 	d := own.Decisive()
 	out := &rls.RateLimitResponse_DescriptorStatus{
-		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining), // at most limit.MaxHits
+		// at most limit.MaxHits
+		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining),
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
 	if d.Take.Limit.Unlimited {

@@ -9,7 +9,8 @@ import (
 
 func main() {
 	var settings Settings
-	if !program.Flags("rls", "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits of a file, with Redis.", &settings) {
+	if !program.Flags("rls", "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits "+
+		"of a file, with Redis.", &settings) {
 		return
 	}
 	program.MainWithReload("rls", &settings, func(ctx context.Context, reload <-chan os.Signal) error {

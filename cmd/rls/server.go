@@ -80,7 +80,8 @@ func (s *service) serve(ctx context.Context, l net.Listener, certificate *web.Ce
 }
 
 // measure observes a request. A handler that panics ends its request, not the process.
-func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any,
+	err error) {
 	start := time.Now()
 	if header, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = trace.With(ctx, header)
@@ -88,7 +89,8 @@ func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerIn
 	method := path.Base(info.FullMethod)
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.Error().Ctx(ctx).Str("method", method).Str("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+			s.log.Error().Ctx(ctx).Str("method", method).Str("panic", fmt.Sprint(v)).Str("stack",
+				string(debug.Stack())).Msg("request failed")
 			err = status.Error(codes.Internal, "a fault of this service, which is in its log")
 		}
 		code := status.Code(err)

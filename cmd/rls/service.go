@@ -53,15 +53,19 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.LimitsFile == "" {
-		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): without limits there is nothing to decide"}
+		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): " +
+			"without limits " +
+			"there is nothing to decide"}
 	}
 	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
 		return err
 	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
-		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(), MustBe: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
+		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(),
+			MustBe: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
-	return setting.CheckMost(setting.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)}, setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
+	return setting.CheckMost(setting.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)},
+		setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
 		setting.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})
 }
 
@@ -126,8 +130,10 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls", certificate != nil).Str("url", status.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
+		settings.Redis.Namespace).
+		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls",
+		certificate != nil).Str("url", status.URL()).Msg("started")
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error { s.health.run(gctx, leaving); return nil })
@@ -145,14 +151,18 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	quietGRPC(log)
 	metrics := web.NewMetrics("rls", 14)
 	s := &service{
-		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log}, settings: settings, limiter: takes, log: log, failures: program.Sampled(log),
+		server:   web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log},
+		settings: settings, limiter: takes, log: log, failures: program.Sampled(log),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision.",
 		}, []string{"limit", "result", "source"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did not count the take, or is open without Redis), unknown (the number counts up to the limit), or refused (Redis does not answer, and the take stays as it was).",
+			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did " +
+				"not count " +
+				"the take, or is open without Redis), unknown (the number counts up to the limit), or refused (Redis " +
+				"does not answer, and the take stays as it was).",
 		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
@@ -161,7 +171,8 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 	}
 	metrics.Registry.MustRegister(s.decisions, s.settlements, s.unmatched)
 	var err error
-	s.mapping, err = setting.Open(s.server.Files, "limits", setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.logMapping)
+	s.mapping, err = setting.Open(s.server.Files, "limits",
+		setting.Path{Key: "RLS_LIMITS_FILE", File: settings.LimitsFile}, parseLimits, s.logMapping)
 	return s, err
 }
 
@@ -176,11 +187,13 @@ func parseLimits(text []byte) (*mapping, error) {
 func (s *service) logMapping(m *mapping, line *zerolog.Event) {
 	line.Int("limits", m.limits)
 	if m.limits == 0 {
-		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is let through")
+		s.log.Warn().Str("file", s.settings.LimitsFile).Msg("no limit of the file has envoy: every request is " +
+			"let through")
 	}
 	for _, wide := range m.wide {
 		s.log.Warn().Str("file", s.settings.LimitsFile).Str("domain", wide.name).Strs("limits", wide.limits).
-			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps (docs/limits.md)", limit.MaxTogether)
+			Msgf("one request can ask about more than %d of these limits: Redis then decides in several steps "+
+				"(docs/limits.md)", limit.MaxTogether)
 	}
 }
 

@@ -52,7 +52,8 @@ func run(args []string, stdout, stderr io.Writer, become func(name string, args 
 	case "--version", "-version", "version":
 		fmt.Fprintln(stdout, "tallyroll", release.Version())
 	default:
-		fmt.Fprintf(stderr, "tallyroll: no program %q: must be ingest, query, collect, promql, rls, watch, publish, redrive or audit\n", args[1])
+		fmt.Fprintf(stderr, "tallyroll: no program %q: must be ingest, query, collect, promql, rls, watch, publish, "+
+			"redrive or audit\n", args[1])
 		return setting.ExitUsage
 	}
 	return setting.ExitOK

@@ -102,7 +102,8 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err := a.streams.confirm(ctx); err != nil {
 		return "", false, err
 	}
-	b := bounds{incomplete: a.streams.incomplete, erased: a.streams.erased, uniques: a.layout.UniquesFrom(a.streams.clock)}
+	b := bounds{incomplete: a.streams.incomplete, erased: a.streams.erased,
+		uniques: a.layout.UniquesFrom(a.streams.clock)}
 	if began {
 		// A stream is delisted when no window reaches back to its end; hashes live a little longer.
 		b.complete = a.streams.clock - a.layout.Keep().Milliseconds() + time.Minute.Milliseconds()
@@ -201,7 +202,8 @@ func (a *auditor) read(ctx context.Context, index int, l *ledger) (complete int6
 		return 0, err
 	}
 	r := &reading{
-		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log, to: to,
+		stream: s, index: index, ledger: l, report: &a.report, recount: recount, pace: a.pace, bar: a.bar, log: a.log,
+		to:        to,
 		at:        s.state.BeforeFirst(),
 		cursorKey: func(shard int) string { return a.store.Keys.Cursor(shard, s.name) }, finished: make(chan struct{}),
 	}
@@ -236,7 +238,9 @@ func (a *auditor) judgeUnread(ctx context.Context, l *ledger, unread []*counter,
 	slices.SortFunc(unread, func(a, b *counter) int { return cmp.Compare(a.name, b.name) })
 	uniques := a.layout.Uniques()
 	for _, c := range unread {
-		found, err := a.streams.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool { return true })
+		found, err := a.streams.inspect(ctx, a.layout.ShardOf(c.hash), []string{c.name}, func(uint64) bool {
+			return true
+		})
 		if err != nil {
 			return err
 		}

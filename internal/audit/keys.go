@@ -30,7 +30,8 @@ func sweepKeys(ctx context.Context, inspector *inspect.Inspector, pace pace) (ke
 		keys.oddities = append(keys.oddities, found.Odd...)
 		if n := len(keys.oddities); n > maxOddities {
 			odd := keys.oddities[n-1]
-			return fmt.Errorf("%w: more than %d keys are not as a worker leaves them, such as %s: %s: does something else write to the namespace?", errUnjudged, maxOddities, odd.Key, odd.What)
+			return fmt.Errorf("%w: more than %d keys are not as a worker leaves them, such as %s: %s: does something "+
+				"else write to the namespace?", errUnjudged, maxOddities, odd.Key, odd.What)
 		}
 		return ctx.Err()
 	})

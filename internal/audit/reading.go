@@ -93,8 +93,10 @@ func (r *reading) run(ctx context.Context) error {
 // confirm checks that the stream is still the same.
 func (r *reading) confirm(ctx context.Context) error {
 	now, err := source.Confirmed(ctx, r.stream.source)
-	if errors.Is(err, source.ErrNoStream) || err == nil && (now.Created != r.stream.state.Created || now.Last < r.stream.state.Last) {
-		return fmt.Errorf("%w: stream %s was recreated, deleted or rolled back meanwhile: run again", errUnjudged, r.stream.name)
+	if errors.Is(err, source.ErrNoStream) || err == nil && (now.Created != r.stream.state.Created ||
+		now.Last < r.stream.state.Last) {
+		return fmt.Errorf("%w: stream %s was recreated, deleted or rolled back meanwhile: run again", errUnjudged,
+			r.stream.name)
 	}
 	return nil // if it does not answer, the next session fails
 }
@@ -109,7 +111,9 @@ func (r *reading) session(ctx context.Context) error {
 	r.expected = 1
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := feed.Start(func(d source.Delivery) { r.deliver(reading, d, lost) }, func(err error) { lost <- err }); err != nil {
+	if err := feed.Start(func(d source.Delivery) {
+		r.deliver(reading, d, lost)
+	}, func(err error) { lost <- err }); err != nil {
 		return err
 	}
 	defer func() {
@@ -169,7 +173,8 @@ func (r *reading) deliver(ctx context.Context, d source.Delivery, lost chan<- er
 	}
 	if d.Nth != r.expected || d.Seq <= r.at {
 		select {
-		case lost <- fmt.Errorf("%w: delivery %d (message %d) of %s came instead of %d", errGap, d.Nth, d.Seq, r.stream.name, r.expected):
+		case lost <- fmt.Errorf("%w: delivery %d (message %d) of %s came instead of %d", errGap, d.Nth, d.Seq,
+			r.stream.name, r.expected):
 		default:
 		}
 		return
@@ -198,7 +203,8 @@ func (r *reading) count(d source.Delivery) {
 	r.at = d.Seq
 	for _, named := range r.stream.marks[d.Seq] {
 		if named.stored != d.Stored {
-			r.report.cursorDiffers(r.cursorKey(named.shard), "it names message %d as stored at %s, and the stream stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
+			r.report.cursorDiffers(r.cursorKey(named.shard), "it names message %d as stored at %s, and the stream "+
+				"stored that at %s", d.Seq, moment(named.stored), moment(d.Stored))
 		}
 	}
 	hits, _, known := r.recount.Read(d)

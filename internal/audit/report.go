@@ -43,7 +43,8 @@ func (r *report) missing(stream, why string) {
 func (r *report) lost(stream string, seq uint64) { r.unknown[stream] = seq }
 
 func newReport(list io.Writer, most int) report {
-	return report{list: list, most: most, cursors: make(map[string]bool), unknown: make(map[string]uint64), missingFrom: make(map[string]string)}
+	return report{list: list, most: most, cursors: make(map[string]bool), unknown: make(map[string]uint64),
+		missingFrom: make(map[string]string)}
 }
 
 func (r *report) differ(format string, a ...any) {
@@ -57,7 +58,8 @@ func (r *report) differ(format string, a ...any) {
 }
 
 func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, redis, streams int64) {
-	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier], hit.Moment(l.CellStart(id)), redis, streams)
+	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier],
+		hit.Moment(l.CellStart(id)), redis, streams)
 }
 
 // bounds holds the bounds by which the cells of a range are judged.
@@ -129,8 +131,10 @@ func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell
 	case start < max(b.incomplete[shard], b.uniques):
 		r.incomplete++
 	case len(missing) > 0 && start >= b.erased[shard], len(extra) > 0 && start > b.complete:
-		r.differ("counter %q, unique tier %s, cell %s: Redis has %d registers, the streams %d: %d are lower than in the streams or missing, %d are higher",
-			c.name, layout.UniqueTiers[id.Tier], hit.Moment(start), found.redis.Len(), found.streams.Len(), len(missing), len(extra))
+		r.differ("counter %q, unique tier %s, cell %s: Redis has %d registers, the streams %d: %d are lower than in "+
+			"the streams or missing, %d are higher",
+			c.name, layout.UniqueTiers[id.Tier], hit.Moment(start), found.redis.Len(), found.streams.Len(),
+			len(missing), len(extra))
 	case len(missing) > 0:
 		r.erased++
 	default:
@@ -145,7 +149,8 @@ func (r *report) notes() {
 		if r.provenFrom > 0 {
 			proven = "only what begins after " + hit.Moment(r.provenFrom)
 		}
-		fmt.Fprintf(r.list, "declared: complete from %s on, by %s at %s; the streams still hold %s\n", hit.Moment(d.From), d.By, hit.Moment(d.At), proven)
+		fmt.Fprintf(r.list, "declared: complete from %s on, by %s at %s; the streams still hold %s\n",
+			hit.Moment(d.From), d.By, hit.Moment(d.At), proven)
 	}
 	note := func(n int64, format string, more ...any) {
 		if n > 0 {
@@ -153,18 +158,23 @@ func (r *report) notes() {
 		}
 	}
 	before := hit.Moment(r.goneBefore)
-	note(r.gone, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is whole there", r.goneHits, before)
-	note(r.goneUnique, "undecided: %d unique cells have registers that no hit updates that the streams still hold; only what begins after %s is whole there", before)
+	note(r.gone, "undecided: %d cells have %d hits more than the streams still hold; only what begins after %s is "+
+		"whole there", r.goneHits, before)
+	note(r.goneUnique, "undecided: %d unique cells have registers that no hit updates that the streams still hold; "+
+		"only what begins after %s is whole there", before)
 	if r.gone+r.goneUnique > 0 {
 		for _, stream := range slices.Sorted(maps.Keys(r.missingFrom)) {
 			fmt.Fprintf(r.list, "undecided: stream %s %s\n", stream, r.missingFrom[stream])
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.unknown)) {
-		fmt.Fprintf(r.list, "undecided: messages up to %d of stream %s cannot be read again: the rules that read them first are lost\n", r.unknown[stream], stream)
+		fmt.Fprintf(r.list, "undecided: messages up to %d of stream %s cannot be read again: the rules that read them "+
+			"first are lost\n", r.unknown[stream], stream)
 	}
-	note(r.erased, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards were erased since")
-	note(r.incomplete, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as missing or counted twice")
+	note(r.erased, "undecided: %d cells have fewer hits, or registers, than the streams; counters of their shards "+
+		"were erased since")
+	note(r.incomplete, "incomplete: %d cells differ, and begin before the moment up to which cursors mark hits as "+
+		"missing or counted twice")
 }
 
 // String is the program's last line.
@@ -180,6 +190,7 @@ func moment(nano int64) string { return time.Unix(0, nano).UTC().Format(time.RFC
 func (r *report) cursorDiffers(key, format string, a ...any) {
 	if !r.cursors[key] {
 		r.cursors[key] = true
-		r.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key, fmt.Sprintf(format, a...))
+		r.differ("cursor %s: %s: it was changed, or the stream was rolled back and no worker has seen it yet", key,
+			fmt.Sprintf(format, a...))
 	}
 }

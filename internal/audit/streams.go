@@ -43,7 +43,9 @@ const maxPullBytes = 8 << 20
 
 // addMark remembers a message that a cursor names.
 func (s *stream) addMark(shard int, seq uint64, stored int64) {
-	if seq > 0 && stored > 0 && !slices.ContainsFunc(s.marks[seq], func(m namedMessage) bool { return m.stored == stored }) {
+	if seq > 0 && stored > 0 && !slices.ContainsFunc(s.marks[seq], func(m namedMessage) bool {
+		return m.stored == stored
+	}) {
 		s.marks[seq] = append(s.marks[seq], namedMessage{stored, shard})
 	}
 }
@@ -68,7 +70,8 @@ type streamSet struct {
 }
 
 // findStreams finds the streams in Redis: those that are listed, and those with cursors.
-func findStreams(ctx context.Context, store *schema.Store, js jetstream.JetStream, namespace string, layout window.Layout, withCursors []string, pace pace) (*streamSet, error) {
+func findStreams(ctx context.Context, store *schema.Store, js jetstream.JetStream, namespace string,
+	layout window.Layout, withCursors []string, pace pace) (*streamSet, error) {
 	listed, err := store.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -98,7 +101,8 @@ func findStreams(ctx context.Context, store *schema.Store, js jetstream.JetStrea
 }
 
 // readCursors reads the cursors of all shards. each, if not nil, gets each shard's with their time.
-func (set *streamSet) readCursors(ctx context.Context, each func(shard int, places []inspect.Place, at time.Time)) error {
+func (set *streamSet) readCursors(ctx context.Context, each func(shard int, places []inspect.Place,
+	at time.Time)) error {
 	for _, s := range set.all {
 		s.cursors = s.cursors[:0]
 	}
@@ -157,13 +161,15 @@ func (set *streamSet) confirm(ctx context.Context) error {
 			s.ended = true // nothing of it was counted
 			continue
 		case errors.Is(err, source.ErrNoStream):
-			return fmt.Errorf("%w: stream %s has cursors in Redis, and this NATS does not have it: correct NATS_URL; or if the stream was deleted, let a worker run until it logs that", errUnjudged, s.name)
+			return fmt.Errorf("%w: stream %s has cursors in Redis, and this NATS does not have it: correct NATS_URL; "+
+				"or if the stream was deleted, let a worker run until it logs that", errUnjudged, s.name)
 		case err != nil:
 			return err
 		}
 		for _, c := range s.cursors {
 			if c.Created != state.Created {
-				return fmt.Errorf("%w: stream %s was created at %s, and its cursors are about one created at %s: start a worker, which compares them, and run again",
+				return fmt.Errorf("%w: stream %s was created at %s, and its cursors are about one created at %s: "+
+					"start a worker, which compares them, and run again",
 					errUnjudged, s.name, moment(state.Created), moment(c.Created))
 			}
 		}
@@ -174,9 +180,11 @@ func (set *streamSet) confirm(ctx context.Context) error {
 	}
 	switch {
 	case !counted:
-		return fmt.Errorf("%w: no stream has a cursor in the namespace %s: nothing was counted there", errUnjudged, set.namespace)
+		return fmt.Errorf("%w: no stream has a cursor in the namespace %s: nothing was counted there", errUnjudged,
+			set.namespace)
 	case live == 0:
-		return fmt.Errorf("%w: all streams of the namespace %s have ended, and nothing is left to compare with", errUnjudged, set.namespace)
+		return fmt.Errorf("%w: all streams of the namespace %s have ended, and nothing is left to compare with",
+			errUnjudged, set.namespace)
 	}
 	return nil
 }
@@ -190,7 +198,8 @@ func (set *streamSet) latest() (at int64) {
 }
 
 // inspect reads the cells of some counters of a shard, together with its cursors.
-func (set *streamSet) inspect(ctx context.Context, shard int, names []string, withUniques func(uint64) bool) (inspect.Found, error) {
+func (set *streamSet) inspect(ctx context.Context, shard int, names []string,
+	withUniques func(uint64) bool) (inspect.Found, error) {
 	var found inspect.Found
 	err := retryRead(ctx, func() (err error) {
 		found, err = set.inspector.Read(ctx, shard, names, set.clock-clockSlack, set.latest(), withUniques)

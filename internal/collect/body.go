@@ -67,7 +67,8 @@ type bodyReader struct {
 }
 
 func newBodyReader(maxBody int64) (*bodyReader, error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(maxBody)+1))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxMemory(uint64(maxBody)+1))
 	return &bodyReader{maxBody, d}, err
 }
 
@@ -116,7 +117,8 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 		return zstdized, nil
 	default:
 		return plain, web.NewProblem(http.StatusUnsupportedMediaType,
-			fmt.Sprintf("Content-Encoding %s is not supported: must be gzip, zstd or none", web.Excerpt(given))).WithHeader("Accept-Encoding", "gzip, zstd")
+			fmt.Sprintf("Content-Encoding %s is not supported: must be gzip, zstd or none",
+				web.Excerpt(given))).WithHeader("Accept-Encoding", "gzip, zstd")
 	}
 }
 
@@ -140,7 +142,8 @@ func (b *bodyReader) unpack(how encoding, packed []byte, held *hold) ([]byte, er
 	}
 	out, err := b.zstd.DecodeAll(packed, nil)
 	switch {
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded), int64(len(out)) > b.maxBody:
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded),
+		int64(len(out)) > b.maxBody:
 		return nil, errLarge
 	case err != nil:
 		return nil, errPacked{how, err}

@@ -48,7 +48,8 @@ var entries = sync.Pool{New: func() any { return &entry{done: make(chan outcome,
 // newEntry encodes hits as the workers read them. It returns nil if there is no room for them.
 func newEntry(b *budget, hits []hit.Hit, id string) *entry {
 	e := entries.Get().(*entry)
-	e.lines, e.hits, e.id, e.separate, e.header, e.idSource, e.since, e.held = e.lines[:0], len(hits), id, id != "", nil, keyHeader, time.Now(), hold{budget: b}
+	e.lines, e.hits, e.id, e.separate, e.header, e.idSource, e.since, e.held = e.lines[:0], len(hits), id, id != "",
+		nil, keyHeader, time.Now(), hold{budget: b}
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}

@@ -48,10 +48,12 @@ func eventHeader(r *http.Request, mode rules.Mode) (nats.Header, *web.Problem) {
 	switch {
 	case err != nil || name != structuredType && name != batchType:
 		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
-			fmt.Sprintf("Content-Type %s is not supported: for CloudEvents it must be %s or %s, or any type with headers such as ce-type", web.Excerpt(given), structuredType, batchType)).
+			fmt.Sprintf("Content-Type %s is not supported: for CloudEvents it must be %s or %s, or any type with "+
+				"headers such as ce-type", web.Excerpt(given), structuredType, batchType)).
 			WithHeader("Accept-Post", structuredType+", "+batchType)
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
-		return nil, web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
+		return nil, web.NewProblem(http.StatusUnsupportedMediaType,
+			fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
 	}
 	return nats.Header{"Content-Type": {name}}, nil
 }
@@ -68,7 +70,8 @@ func attributes(request http.Header) (nats.Header, *web.Problem) {
 		case short == "" || strings.Trim(short, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			return nil, notEvent(0, "ce-%s: the name of an attribute has letters and digits only", short)
 		case short == "datacontenttype" && request.Get("Content-Type") != "":
-			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type has the same meaning: send one of them")
+			return nil, notEvent(0, "ce-datacontenttype: the header Content-Type has the same meaning: send "+
+				"one of them")
 		case len(values) > 1:
 			return nil, notEvent(0, "ce-%s is given %d times: must be given once", short, len(values))
 		}
@@ -100,9 +103,11 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	switch {
 	case len(trimmed) == 0:
-		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: empty: must be a CloudEvent as a JSON object")
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: empty: must be a CloudEvent as a "+
+			"JSON object")
 	case trimmed[0] == '[':
-		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: an array: must be one CloudEvent; an array has the Content-Type "+batchType)
+		return rules.Identity{}, web.NewProblem(http.StatusBadRequest, "body: an array: must be one CloudEvent; an "+
+			"array has the Content-Type "+batchType)
 	}
 	identity, refused := c.JSON(trimmed)
 	if refused != nil {
@@ -112,14 +117,16 @@ func checkStructured(c *rules.Checker, body []byte) (rules.Identity, *web.Proble
 }
 
 func notEvent(i int, format string, a ...any) *web.Problem {
-	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i), Message: sentence(fmt.Sprintf(format, a...))}}, 1)
+	return itemsProblem(http.StatusBadRequest, []web.ProblemDetail{{Location: item(i),
+		Message: sentence(fmt.Sprintf(format, a...))}}, 1)
 }
 
 // checkBatch checks an array of events. One bad event refuses all.
 func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Problem) {
 	trimmed := bytes.Trim(hit.TrimMark(body), " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != '[' {
-		return 0, web.NewProblem(http.StatusBadRequest, "body: not an array: must be an array of CloudEvents; one alone has the Content-Type "+structuredType)
+		return 0, web.NewProblem(http.StatusBadRequest, "body: not an array: must be an array of CloudEvents; one "+
+			"alone has the Content-Type "+structuredType)
 	}
 	var bad badItems
 	all := hit.Split(trimmed)
@@ -129,7 +136,8 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 			bad.add(all.Item, all.Wrong)
 		case all.Item == most:
 			return 0, web.NewProblem(http.StatusRequestEntityTooLarge,
-				fmt.Sprintf("body: more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several requests", most))
+				fmt.Sprintf("body: more than %d events, the most allowed (COLLECT_MAX_HITS): send them in several "+
+					"requests", most))
 		default:
 			events++
 			_, refused := c.JSON(all.Raw)
@@ -142,7 +150,8 @@ func checkBatch(c *rules.Checker, body []byte, most int) (events int, p *web.Pro
 	case bad.total > 0:
 		return 0, bad.problem(http.StatusBadRequest)
 	case events == 0:
-		return 0, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no event: send nothing if nothing happened")
+		return 0, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no event: send nothing if "+
+			"nothing happened")
 	}
 	return events, nil
 }
@@ -163,12 +172,14 @@ func mayDeliver(token *access.Token) *web.Problem {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden,
-		fmt.Sprintf("the token %s is about some counters only, and a CloudEvent names none: events need a token without prefixes", token.Name())).OfKind(web.KeyOutsidePrefix)
+		fmt.Sprintf("the token %s is about some counters only, and a CloudEvent names none: events need a token "+
+			"without prefixes", token.Name())).OfKind(web.KeyOutsidePrefix)
 }
 
 // checkEvents checks the events of a request, and returns how many they are. Without an Idempotency-Key, the
 // source and the id of a single event make the message's id.
-func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte, most int) (events int, single rules.Identity, p *web.Problem) {
+func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte, most int) (events int,
+	single rules.Identity, p *web.Problem) {
 	switch mode {
 	case rules.Batch:
 		events, p = checkBatch(c, body, most)

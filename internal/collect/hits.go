@@ -133,18 +133,21 @@ func parse(p *hit.Parser, body []byte, maxHits int) ([]hit.Hit, *web.Problem) {
 
 func parseUpTo(p *hit.Parser, body []byte, maxHits int, bound string) ([]hit.Hit, *web.Problem) {
 	if hit.Blank(body) {
-		return nil, web.NewProblem(http.StatusBadRequest, "body: empty: must be a hit such as {\"key\":\"/cart\"}, an array of hits, or one hit per line")
+		return nil, web.NewProblem(http.StatusBadRequest, "body: empty: must be a hit such as {\"key\":\"/cart\"}, an "+
+			"array of hits, or one hit per line")
 	}
 	hits, rejects := p.ParseBody(body, maxHits)
 	if len(rejects) == 0 && len(hits) == 0 {
-		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no hit: send nothing if nothing happened")
+		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty and has no hit: send nothing if "+
+			"nothing happened")
 	}
 	if len(rejects) == 0 {
 		return hits, nil
 	}
 	if rejects[0].Reason == hit.TooLarge {
 		return nil, web.NewProblem(http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("body: more than %d hits, the most allowed (%s): send them in several requests", maxHits, bound))
+			fmt.Sprintf("body: more than %d hits, the most allowed (%s): send them in several requests", maxHits,
+				bound))
 	}
 	var bad badItems
 	for _, r := range rejects {
@@ -180,18 +183,23 @@ func checkType(r *http.Request) *web.Problem {
 	switch {
 	case err != nil:
 	case charset != "" && charset != "utf-8" && charset != "us-ascii":
-		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
+		return web.NewProblem(http.StatusUnsupportedMediaType,
+			fmt.Sprintf("Content-Type %s is not supported: a body must be in UTF-8", web.Excerpt(given)))
 	case strings.HasPrefix(name, "text/"), strings.HasSuffix(name, "+json"), isTextual[name]:
 		return nil
 	}
 	return web.NewProblem(http.StatusUnsupportedMediaType,
-		fmt.Sprintf("Content-Type %s is not supported: must be application/json (an object or an array), application/x-ndjson (an object per line), text/plain, application/cloudevents+json, application/cloudevents-batch+json or none", web.Excerpt(given))).
-		WithHeader("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, application/cloudevents-batch+json")
+		fmt.Sprintf("Content-Type %s is not supported: must be application/json (an object or an array), "+
+			"application/x-ndjson (an object per line), text/plain, application/cloudevents+json, "+
+			"application/cloudevents-batch+json or none", web.Excerpt(given))).
+		WithHeader("Accept-Post", "application/json, application/x-ndjson, text/plain, application/cloudevents+json, "+
+			"application/cloudevents-batch+json")
 }
 
 var isTextual = map[string]bool{
-	"application/json": true, "application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
-	"application/jsonlines": true, "application/json-lines": true, "application/json-seq": false,
+	"application/json": true, "application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true,
+	"application/x-jsonlines": true,
+	"application/jsonlines":   true, "application/json-lines": true, "application/json-seq": false,
 	"application/x-www-form-urlencoded": true, // what curl -d sends for any body
 }
 
@@ -211,7 +219,8 @@ func messageID(r *http.Request, sender string) (string, *web.Problem) {
 	}
 	if !ok {
 		return "", web.NewProblem(http.StatusBadRequest,
-			fmt.Sprintf("%s: must be one key of 1 to %d visible ASCII characters, in double quotes or without", keyHeader, maxKey))
+			fmt.Sprintf("%s: must be one key of 1 to %d visible ASCII characters, in double quotes or without",
+				keyHeader, maxKey))
 	}
 	if sender == "" {
 		return key, nil
@@ -274,7 +283,8 @@ func (h *hitsHandler) serveHandshake(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(names) > 1 || !senderName.MatchString(names[0]) {
-		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: must be one name of a sender, such as events.example.com", requestOrigin)).Write(w)
+		web.NewProblem(http.StatusBadRequest, fmt.Sprintf("%s: must be one name of a sender, such as "+
+			"events.example.com", requestOrigin)).Write(w)
 		return
 	}
 	token, p := h.callers.check(r)
@@ -303,7 +313,8 @@ type callers struct {
 // so by pointing its own name at our address.
 func (c *callers) check(r *http.Request) (*access.Token, *web.Problem) {
 	if r.Method != http.MethodOptions && (web.Origins{}).IsForeign(r) {
-		return nil, web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
+		return nil, web.NewProblem(http.StatusForbidden,
+			fmt.Sprintf("%s is not for pages of other origins: they use %s or %s", r.URL.Path, beaconPath, gifPath))
 	}
 	if !c.tokens.Required() {
 		if why := c.hosts.Refuse(r, "COLLECT_HOSTS"); why != "" {

@@ -68,10 +68,12 @@ type metrics struct {
 
 func newMetrics(b *budget) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name,
+			Help: help})
 	}
 	gauge := func(name, help string, value func() int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name, Help: help},
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name,
+			Help: help},
 			func() float64 { return float64(value()) })
 	}
 	m := &metrics{
@@ -81,14 +83,17 @@ func newMetrics(b *budget) *metrics {
 			Help:    "Seconds from the first send of a message until JetStream had stored it.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 17),
 		})),
-		hits:       counter("hits_total", "Hit objects and CloudEvents that JetStream has stored; each may count more than one."),
-		messages:   counter("messages_total", "Messages that JetStream has stored."),
-		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this service, or by a client with the same Idempotency-Key."),
-		sentAgain:  counter("sent_again_total", "Sends of messages whose earlier send had no answer yet."),
+		hits: counter("hits_total", "Hit objects and CloudEvents that JetStream has stored; each may count more "+
+			"than one."),
+		messages: counter("messages_total", "Messages that JetStream has stored."),
+		duplicates: counter("duplicates_total", "Messages that JetStream had stored before: sent again by this "+
+			"service, or by a client with the same Idempotency-Key."),
+		sentAgain: counter("sent_again_total", "Sends of messages whose earlier send had no answer yet."),
 	}
 	m.Registry.MustRegister(m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
 		gauge("requests", "Requests under way.", b.requests.Load),
-		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.", b.bytes.Load))
+		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.",
+			b.bytes.Load))
 	return m
 }
 

@@ -59,9 +59,11 @@ func (s PageSettings) checkPage(r *http.Request) *web.Problem {
 	origin, named := pageOrigin(r)
 	switch {
 	case !named:
-		return web.NewProblem(http.StatusForbidden, "the request does not say which page it comes from: browsers send Origin or, unless the page's referrer policy forbids it, Referer")
+		return web.NewProblem(http.StatusForbidden, "the request does not say which page it comes from: browsers send "+
+			"Origin or, unless the page's referrer policy forbids it, Referer")
 	case !s.Origins.Allow(origin):
-		return web.NewProblem(http.StatusForbidden, fmt.Sprintf("pages of the origin %s may not count here: the origin must be one of COLLECT_ORIGINS", web.Excerpt(origin)))
+		return web.NewProblem(http.StatusForbidden, fmt.Sprintf("pages of the origin %s may not count here: the "+
+			"origin must be one of COLLECT_ORIGINS", web.Excerpt(origin)))
 	}
 	return nil
 }
@@ -119,11 +121,14 @@ func checkBeacon(r *http.Request) *web.Problem {
 	if given := r.Header.Get("Content-Type"); given != "" {
 		kind, _, err := mime.ParseMediaType(given)
 		if err != nil || !beaconTypes[kind] {
-			return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not supported: must be text/plain, application/json or none", web.Excerpt(given)))
+			return web.NewProblem(http.StatusUnsupportedMediaType,
+				fmt.Sprintf("Content-Type %s is not supported: must be text/plain, application/json or none",
+					web.Excerpt(given)))
 		}
 	}
 	if given := r.Header.Get("Content-Encoding"); given != "" {
-		return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Encoding %s is not supported: a beacon must not be packed", web.Excerpt(given)))
+		return web.NewProblem(http.StatusUnsupportedMediaType,
+			fmt.Sprintf("Content-Encoding %s is not supported: a beacon must not be packed", web.Excerpt(given)))
 	}
 	return nil
 }
@@ -134,7 +139,8 @@ func (s *pages) readBeacon(w http.ResponseWriter, r *http.Request, space *worksp
 	boundArrival(w)
 	err := space.receive(w, r, maxBeacon, &held)
 	if errors.Is(err, errLarge) {
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
+		return web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("body: more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
 	}
 	return bodyProblem(err)
 }
@@ -145,7 +151,8 @@ func (s PageSettings) beaconHits(parser *hit.Parser, body []byte) ([]hit.Hit, *w
 		return nil, p
 	}
 	if len(hits) == 0 {
-		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: must be a hit such as {\"key\":\"/cart\"}, or an array of hits")
+		return nil, web.NewProblem(http.StatusBadRequest, "body: the array is empty: must be a hit such as "+
+			"{\"key\":\"/cart\"}, or an array of hits")
 	}
 	var bad badItems
 	for i, h := range hits {
@@ -184,8 +191,9 @@ func (s *pages) serveGIF(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "image/gif")
 	w.Header().Set("Content-Length", strconv.Itoa(len(pixel)))
-	w.Header().Set("Cross-Origin-Resource-Policy", "cross-origin") // pages that isolate themselves show no image without it
-	_, _ = w.Write([]byte(pixel))                                  // the client may be gone; the hit is stored
+	w.Header().Set("Cross-Origin-Resource-Policy",
+		"cross-origin") // pages that isolate themselves show no image without it
+	_, _ = w.Write([]byte(pixel)) // the client may be gone; the hit is stored
 }
 
 // gifParams are the parameters of /v1/hit.gif. r is ignored: it only makes an address that no browser has.
@@ -222,13 +230,15 @@ func gifProblem(param string, err error) *web.Problem {
 	if param == "" {
 		return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query", Message: err.Error()})
 	}
-	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query." + param, Message: err.Error()})
+	return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: "query." + param,
+		Message: err.Error()})
 }
 
 // pageHit puts the prefix before a page's key, so that the page cannot count outside of it.
 func (s PageSettings) pageHit(h hit.Hit) (hit.Hit, error) {
 	if h.At != hit.NoTime {
-		return hit.Hit{}, errors.New("ts: the clocks of visitors are not trusted: leave ts out, and the hit counts when it is stored")
+		return hit.Hit{}, errors.New("ts: the clocks of visitors are not trusted: leave ts out, and the hit counts " +
+			"when it is stored")
 	}
 	if h.N < 1 || h.N > s.MaxN {
 		return hit.Hit{}, fmt.Errorf("n must be an integer from 1 to %d (COLLECT_BEACON_MAX_N)", s.MaxN)
@@ -236,7 +246,8 @@ func (s PageSettings) pageHit(h hit.Hit) (hit.Hit, error) {
 	h.Counter = append([]byte(s.Prefix), h.Counter...)
 	err := hit.CheckName(h.Counter)
 	if err != nil {
-		return hit.Hit{}, fmt.Errorf("key: with the %d bytes of COLLECT_BEACON_PREFIX before it, %w", len(s.Prefix), err)
+		return hit.Hit{}, fmt.Errorf("key: with the %d bytes of COLLECT_BEACON_PREFIX before it, %w", len(s.Prefix),
+			err)
 	}
 	return h, nil
 }

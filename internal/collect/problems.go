@@ -13,20 +13,25 @@ func notStored(detail string) *web.Problem {
 }
 
 func noRoom(setting string) *web.Problem {
-	return notStored(fmt.Sprintf("too much is waiting to be stored (%s): nothing of this request is stored; send it again in a second", setting))
+	return notStored(fmt.Sprintf("too much is waiting to be stored (%s): nothing of this request is stored; send it "+
+		"again in a second", setting))
 }
 
 func tooLarge(maxBody int64) *web.Problem {
 	return web.NewProblem(http.StatusRequestEntityTooLarge,
-		fmt.Sprintf("body: more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests", maxBody))
+		fmt.Sprintf("body: more than %d bytes, the most allowed (COLLECT_MAX_BODY): send the hits in several requests",
+			maxBody))
 }
 
 func tooLargeFor(bound string) *web.Problem {
-	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: what is in it is larger than one message may be (%s): send less in one request", bound))
+	return web.NewProblem(http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("body: what is in it is larger than one message may be (%s): send less in one request", bound))
 }
 
 func noStream(subject string) string {
-	return fmt.Sprintf("no stream takes messages on %s (COLLECT_SUBJECT): start ingest, which creates the stream HITS, or set COLLECT_SUBJECT to a subject of a stream that it reads; nothing of this request is stored", subject)
+	return fmt.Sprintf("no stream takes messages on %s (COLLECT_SUBJECT): start ingest, which creates the stream "+
+		"HITS, or set COLLECT_SUBJECT to a subject of a stream that it reads; nothing of this request is stored",
+		subject)
 }
 
 // maxErrors bounds the bad items that an answer names.
@@ -49,9 +54,11 @@ func itemsProblem(status int, bad []web.ProblemDetail, total int) *web.Problem {
 	p.Errors = bad
 	switch {
 	case total > len(bad):
-		p.Detail += fmt.Sprintf("; and %d more items are bad, of which errors names the first %d; nothing of this request is stored", total-1, len(bad)-1)
+		p.Detail += fmt.Sprintf("; and %d more items are bad, of which errors names the first %d; nothing of this "+
+			"request is stored", total-1, len(bad)-1)
 	case total > 1:
-		p.Detail += fmt.Sprintf("; and %d more items are bad (errors names them); nothing of this request is stored", total-1)
+		p.Detail += fmt.Sprintf("; and %d more items are bad (errors names them); nothing of this request is stored",
+			total-1)
 	default:
 		p.Detail += "; nothing of this request is stored"
 	}

@@ -42,7 +42,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("subject", settings.Subject).
+	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("subject",
+		settings.Subject).
 		Int("tokens", s.hits.callers.tokens.Count()).Bool("pages", settings.Pages.on()).
 		Str("url", listeners.URL()).Msg("started")
 
@@ -80,7 +81,8 @@ func newService(settings Settings, log zerolog.Logger) (*service, error) {
 	s := &service{settings: settings, log: log}
 	s.budget.maxRequests, s.budget.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
 	s.metrics = newMetrics(&s.budget)
-	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log, Apart: settings.MetricsAddr != ""}
+	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log,
+		Apart: settings.MetricsAddr != ""}
 	s.storage.target, s.storage.budget = newTarget(settings.Subject, log), &s.budget
 	s.storage.timeout, s.storage.failures = settings.Timeout, program.Sampled(log)
 	tokens, err := access.New(access.TokenSettings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
@@ -130,7 +132,8 @@ var noStore = []string{"no-store"}
 // publish connects to NATS and publishes what requests bring, until served ends. At the end of ctx, the
 // service stops.
 func (s *service) publish(ctx, served context.Context) error {
-	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log, append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin))...)
+	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log,
+		append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin))...)
 	if ctx.Err() != nil {
 		if conn != nil {
 			conn.Close()

@@ -54,17 +54,21 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if outbox.CheckSubject(s.Subject) != nil {
-		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, MustBe: "a subject to publish to, such as hits.collect: without wildcards (* and >), spaces and empty parts"}
+		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, MustBe: "a subject to publish to, such as " +
+			"hits.collect: without wildcards (* and >), spaces and empty parts"}
 	}
 	return cmp.Or(
 		setting.CheckDuration("COLLECT_MAX_WAIT", s.MaxWait, 0, maxMaxWait),
 		setting.CheckDuration("COLLECT_TIMEOUT", s.Timeout, minTimeout, maxTimeout),
-		setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody}, setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
-			setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING", N: s.MaxWaiting}))
+		setting.CheckMost(setting.Most{Key: "COLLECT_MAX_BODY", N: s.MaxBody},
+			setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
+			setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING",
+				N: s.MaxWaiting}))
 }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
+	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert,
+		Key: s.TLSKey, ClientCA: s.TLSClientCA}
 }
 
 // PageSettings are about hits that web pages send from their visitors' browsers.
@@ -82,10 +86,13 @@ func (s PageSettings) on() bool { return !s.Origins.IsEmpty() && s.Prefix != "" 
 
 func (s *PageSettings) Validate() error {
 	if s.Prefix != "" && (len(s.Prefix) > maxPrefix || hit.CheckName([]byte(s.Prefix)) != nil) {
-		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix, MustBe: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without control characters", maxPrefix)}
+		return &setting.Error{Key: "COLLECT_BEACON_PREFIX", Value: s.Prefix,
+			MustBe: fmt.Sprintf("the beginning of a counter's name, such as web.: up to %d bytes of UTF-8 without "+
+				"control characters", maxPrefix)}
 	}
 	if s.MaxN < 1 || s.MaxN > hit.MaxN {
-		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10), MustBe: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
+		return &setting.Error{Key: "COLLECT_BEACON_MAX_N", Value: strconv.FormatInt(s.MaxN, 10),
+			MustBe: fmt.Sprintf("a whole number from 1 to %d", int64(hit.MaxN))}
 	}
 	return setting.CheckMost(setting.Most{Key: "COLLECT_BEACON_MAX_HITS", N: int64(s.MaxHits)})
 }
@@ -104,7 +111,8 @@ type PageOrigins struct{ web.Origins }
 
 func (o *PageOrigins) UnmarshalText(text []byte) error {
 	if string(text) == "*" {
-		return errors.New("comma-separated origins such as https://shop.example.com, each named: with * any page of the web could count here")
+		return errors.New("comma-separated origins such as https://shop.example.com, each named: with * any page of " +
+			"the web could count here")
 	}
 	return o.Name(string(text))
 }

@@ -64,7 +64,8 @@ func (s *storage) store(ctx context.Context, e *entry) (receipt, *web.Problem) {
 	defer e.free()
 	p := s.publisher.Load()
 	if p == nil {
-		return receipt{}, notStored("NATS has not answered yet: nothing of this request is stored; send it again in a second")
+		return receipt{}, notStored("NATS has not answered yet: nothing of this request is stored; send it again in " +
+			"a second")
 	}
 	most, bound := p.most()
 	if e.size() > most {
@@ -95,9 +96,11 @@ func (s *storage) compareWithFirst(ctx context.Context, e *entry, o outcome) *we
 	header, first, found, err := s.readMessage(bounded, o.stream, o.sequence)
 	switch {
 	case err != nil:
-		s.failures.Warn().Ctx(ctx).Err(err).Str("stream", o.stream).Uint64("sequence", o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
+		s.failures.Warn().Ctx(ctx).Err(err).Str("stream", o.stream).Uint64("sequence",
+			o.sequence).Msg("the first message of a repeated Idempotency-Key or CloudEvent cannot be read")
 		return web.NewProblem(http.StatusGatewayTimeout, fmt.Sprintf(
-			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is unknown: JetStream does not show them; send the same request again",
+			"%s: hits are stored under it (%s, sequence %d), but whether they are the hits of this request is "+
+				"unknown: JetStream does not show them; send the same request again",
 			e.idSource, o.stream, o.sequence)).OfKind(web.StoredUnknown)
 	case found && (!bytes.Equal(first, e.lines) || !sameEvent(header, e.header)):
 		return keyReused(e.idSource, o)
@@ -109,7 +112,8 @@ func (s *storage) compareWithFirst(ctx context.Context, e *entry, o outcome) *we
 // still under way, is never needed: a repeat waits for the first and gets its answer.
 func keyReused(named string, first outcome) *web.Problem {
 	return web.NewProblem(http.StatusUnprocessableEntity, fmt.Sprintf(
-		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named, first.stream, first.sequence)).OfKind(web.IdempotencyKeyReused)
+		"%s: used for other hits (%s, sequence %d): nothing of this request is stored; new hits need a new one", named,
+		first.stream, first.sequence)).OfKind(web.IdempotencyKeyReused)
 }
 
 // sameEvent reports whether the headers of two messages describe the same event. It ignores a tracer's
@@ -128,9 +132,11 @@ func sameEvent(a, b nats.Header) bool {
 }
 
 // readMessage reads a message from the stream's leader, because a replica may not have it yet.
-func (s *storage) readMessage(ctx context.Context, stream string, sequence uint64) (header nats.Header, body []byte, found bool, err error) {
+func (s *storage) readMessage(ctx context.Context, stream string, sequence uint64) (header nats.Header, body []byte,
+	found bool, err error) {
 	js := *s.js.Load()
-	reply, err := js.Conn().RequestWithContext(ctx, natsconn.APISubject(js, "STREAM.MSG.GET."+stream), fmt.Appendf(nil, `{"seq":%d}`, sequence))
+	reply, err := js.Conn().RequestWithContext(ctx, natsconn.APISubject(js, "STREAM.MSG.GET."+stream),
+		fmt.Appendf(nil, `{"seq":%d}`, sequence))
 	if err != nil {
 		return nil, nil, false, err
 	}

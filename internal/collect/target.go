@@ -98,7 +98,8 @@ func (t *target) report(found streamCheck) {
 	}
 	switch {
 	case found.err == nil:
-		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Stringer("duplicate_window", found.window).Msg("hits go to the stream")
+		t.log.Info().Str("subject", t.subject).Str("stream", found.stream).Stringer("duplicate_window",
+			found.window).Msg("hits go to the stream")
 	case errors.Is(found.err, outbox.ErrNoStream):
 		t.log.Error().Msgf("cannot accept hits: %s", noStream(t.subject))
 	default:

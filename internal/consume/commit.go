@@ -33,7 +33,8 @@ type committer struct {
 }
 
 func newCommitter(setup *setup, plan *resumePlan, buffer *buffer, tail *tail) *committer {
-	c := &committer{setup: setup, resumePlan: plan, buffer: buffer, tail: tail, suspicions: setup.claims.suspicions(setup.stream)}
+	c := &committer{setup: setup, resumePlan: plan, buffer: buffer, tail: tail,
+		suspicions: setup.claims.suspicions(setup.stream)}
 	c.committed.set(buffer.filling.seq, buffer.filling.stored)
 	return c
 }
@@ -253,13 +254,15 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 // commitShard commits the shard's part of a load, in several transactions if one would be too large. If
 // another shard fails, ctx ends and no further transaction begins. One that has begun goes on until flushing
 // ends, because if it could not add some hits, only commitShard can detect and report that loss.
-func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch, target window.Cursor) error {
+func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch,
+	target window.Cursor) error {
 	w := c.writers[shard]
 	for cells, cursor := range cells.Split(w.position, target, c.Limits.MaxCommands) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		cursor.IncompleteBefore = max(cursor.IncompleteBefore, w.position.IncompleteBefore) // what an earlier part reported
+		cursor.IncompleteBefore = max(cursor.IncompleteBefore,
+			w.position.IncompleteBefore) // what an earlier part reported
 		done, err := w.Commit(flushing, cells, cursor)
 		if done.Conflicts > 0 || errors.Is(err, commit.ErrFenced) || errors.Is(err, commit.ErrRewound) {
 			c.Metrics.conflicts.WithLabelValues(c.stream).Inc()

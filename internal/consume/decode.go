@@ -24,7 +24,8 @@ type decoder struct {
 
 func newDecoder(stream string, limits hit.Limits, names namings, sets map[string]*rules.Set) decoder {
 	return decoder{
-		hits: hit.NewDecoder(limits), events: eventDecoder{stream: stream, limits: limits, sets: sets}, names: newNamer(names),
+		hits: hit.NewDecoder(limits), events: eventDecoder{stream: stream, limits: limits, sets: sets},
+		names: newNamer(names),
 	}
 }
 
@@ -73,7 +74,8 @@ func (r *eventDecoder) decode(fingerprint string, d source.Delivery, counter str
 		r.inForce, r.decoder = fingerprint, rules.NewDecoder(r.sets[fingerprint].ForStream(r.stream), r.limits)
 		r.header = func(name string) string { return r.headers.Get(name) }
 	}
-	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data, Increment: d.Header.Get(hit.IncrementHeader)}
+	m := rules.Message{Subject: d.Subject, Counter: counter, Stored: d.Stored / 1e6, Body: d.Data,
+		Increment: d.Header.Get(hit.IncrementHeader)}
 	if len(d.Header) > 0 {
 		r.headers, m.Header = d.Header, r.header
 	}

@@ -72,7 +72,9 @@ func (e *Endings) End(ctx context.Context, name string, created, at int64) error
 			return err
 		}
 	}
-	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int { return cmp.Compare(a.Created, b.Created) }).Created / 1e6
+	oldest := slices.MinFunc(cursors, func(a, b window.Cursor) int {
+		return cmp.Compare(a.Created, b.Created)
+	}).Created / 1e6
 	ended, err := e.Store.EndStream(ctx, name, at, oldest, func() (bool, error) { return e.IsGone(ctx, name) })
 	if err != nil || !ended {
 		return err
@@ -149,7 +151,8 @@ func (e *Endings) ReportLoss(ctx context.Context, name string) {
 		if err == nil {
 			return
 		}
-		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time still have complete: true")
+		e.Log.Warn().Err(err).Str("stream", name).Msg("hits were lost with the stream, and answers about their time " +
+			"still have complete: true")
 		_ = wait.Sleep(ctx, maxReopen)
 	}
 }

@@ -217,11 +217,13 @@ func (h *history) isContinued(ctx context.Context, c window.Cursor) (bool, error
 		return false, nil
 	case s.Mirror:
 		return false, fmt.Errorf("the mirror was created at %s, and does not hold the message that was applied last "+
-			"(%d, stored at %s): %w: it may still be on its way; if this is a mirror of another stream, give it another name",
+			"(%d, stored at %s): %w: it may still be on its way; if this is a mirror of another stream, give it "+
+			"another name",
 			moment(s.Created), c.Seq, moment(c.Stored), errUnidentified)
 	}
 	return false, fmt.Errorf("created at %s, holds messages %d to %d, of which the first was stored at %s, "+
-		"and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another stream: "+
+		"and not the one that was applied last (%d, stored at %s), so it may be an older backup or a copy of another "+
+		"stream: "+
 		"%w: restore a backup that holds that message; or purge the messages that were counted before "+
 		"(nats stream purge NAME --seq=N, where N is the first one that was not); "+
 		"or, if none of them was, delete the stream's cursors in Redis",
@@ -268,7 +270,8 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 //
 // The position is never before the true one, or hits would count twice. It can be after the true one only
 // after a roll-back, which the caller reports, or if the clock of NATS was also set back.
-func (h *history) locate(ctx context.Context, message messageID, latest int64) (position messageID, back bool, err error) {
+func (h *history) locate(ctx context.Context, message messageID, latest int64) (position messageID, back bool,
+	err error) {
 	if message.seq < h.state.First || message.stored == 0 {
 		return message, false, nil // nothing to compare
 	}

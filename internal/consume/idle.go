@@ -65,7 +65,8 @@ func (c *claims) forget(stream string) {
 
 // writePeriodically writes the claims once per second until ctx ends, each time after allListed (nil: no
 // check) has checked for new streams, as before any as_of moves.
-func (c *claims) writePeriodically(ctx context.Context, store *schema.Store, allListed func(context.Context) bool, log zerolog.Logger) {
+func (c *claims) writePeriodically(ctx context.Context, store *schema.Store, allListed func(context.Context) bool,
+	log zerolog.Logger) {
 	ticker := time.NewTicker(claimEvery)
 	defer ticker.Stop()
 	for {

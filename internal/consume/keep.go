@@ -30,7 +30,8 @@ func NewKeeper(config Config) *Keeper {
 // Keep runs one session after another, each with a new source, until ctx ends or the stream is gone. It
 // returns whether the stream is gone, and whether hits are known to be lost with it. It calls reportReading
 // with whether a session reads the stream. newSource gets the bytes of messages that the source may hold.
-func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool), newSource func(bytes int) source.Stream) (isGone, lost bool) {
+func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool),
+	newSource func(bytes int) source.Stream) (isGone, lost bool) {
 	config := k.config
 	config.Log = config.Log.With().Str("stream", name).Logger()
 	config.Metrics.start(name)
@@ -72,7 +73,8 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 		}
 		config.Waits.setCause(name, o.cause)
 		if errors.Is(o.cause, window.ErrBare) {
-			config.Log.Error().Err(o.cause).Msg("the stream is not counted any more, and answers are incomplete: let the Redis user run MULTI, and restart this worker")
+			config.Log.Error().Err(o.cause).Msg("the stream is not counted any more, and answers are incomplete: let " +
+				"the Redis user run MULTI, and restart this worker")
 			<-ctx.Done() // the next refusal could count these hits again
 			return false, false
 		}

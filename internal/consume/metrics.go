@@ -26,13 +26,15 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := new(Metrics)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name,
+			Help: help}, labels)
 		r.MustRegister(c)
 		m.all = append(m.all, c)
 		return c
 	}
 	gauge := func(name, help, label string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help}, []string{label})
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name,
+			Help: help}, []string{label})
 		r.MustRegister(g)
 		m.all = append(m.all, g)
 		return g
@@ -48,24 +50,35 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.messages = counter("messages_total", "Messages read from the stream and committed.", "stream")
 	m.hits = counter("hits_total", "Hits added to cells (the sum of their n).", "stream")
 	m.rejects = counter("rejects_total", "Hits stored in HITS_REJECTED, by reason.", "stream", "reason")
-	m.discarded = counter("discarded_messages_total", "Messages that the stream discarded before every shard had counted its part of them.", "stream")
-	m.conflicts = counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a loss in Redis.", "stream")
+	m.discarded = counter("discarded_messages_total", "Messages that the stream discarded before every shard had "+
+		"counted its part of them.", "stream")
+	m.conflicts = counter("cursor_conflicts_total", "Commits that found the cursor moved by another worker or by a "+
+		"loss in Redis.", "stream")
 	m.sessions = counter("sessions_total", "Sessions that began to count the stream.", "stream")
-	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor had moved.", "stream")
+	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor "+
+		"had moved.", "stream")
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and were not counted.", "stream")
-	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker is the server's own note, schedule one whose message will come, other_namespace a message for another namespace.", "stream", "reason")
-	m.lossReports = counter("incomplete_marks_total", "Times that cursors were marked because hits may be missing or count twice, by reason.", "stream", "reason")
+	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker "+
+		"is the server's own note, schedule one whose message will come, other_namespace a message for another "+
+		"namespace.", "stream", "reason")
+	m.lossReports = counter("incomplete_marks_total", "Times that cursors were marked because hits may be missing or "+
+		"count twice, by reason.", "stream", "reason")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
-	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked them again.").WithLabelValues()
+	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked "+
+		"them again.").WithLabelValues()
 	m.commitSeconds = histogram("commit_seconds", "Seconds of one transaction, cursor check included.", 0.0005, 2, 14)
 	m.commitCommands = histogram("commit_commands", "Redis commands in one transaction.", 1, 2, 14)
 	m.commitHits = histogram("commit_hits", "Hits in one transaction.", 1, 4, 12)
 	m.lagMessages = gauge("lag_messages", "Messages in the stream after the last one that is committed.", "stream")
-	m.lagSeconds = gauge("lag_seconds", "How long ago the last committed message had been stored, if there are later ones; 0 if all are committed.", "stream")
+	m.lagSeconds = gauge("lag_seconds", "How long ago the last committed message had been stored, if there are later "+
+		"ones; 0 if all are committed.", "stream")
 	m.uncommitted = gauge("uncommitted_messages", "Messages read and not committed yet.", "stream")
-	m.catchUp = gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless far behind, +Inf if the end moves away.", "stream")
-	m.clockDifference = gauge("clock_difference_seconds", "How much a server's clock is ahead of this worker's (negative: behind), less what the round trip may explain.", "clock")
-	m.rules = gauge("rules_info", "1 for the fingerprint of the rules by which this worker reads new messages.", "fingerprint")
+	m.catchUp = gauge("catch_up_seconds", "Estimate of the seconds until the end of the stream is reached; 0 unless "+
+		"far behind, +Inf if the end moves away.", "stream")
+	m.clockDifference = gauge("clock_difference_seconds", "How much a server's clock is ahead of this worker's "+
+		"(negative: behind), less what the round trip may explain.", "clock")
+	m.rules = gauge("rules_info", "1 for the fingerprint of the rules by which this worker reads new messages.",
+		"fingerprint")
 	return m
 }
 
@@ -118,9 +131,11 @@ var reasons = map[reason]string{
 	discardedBefore: "messages were discarded before counting began",
 	discardedUnread: "messages were discarded before they were read",
 	recreated:       "the stream was recreated: counting it from its first message",
-	replaced:        "the stream was replaced by a copy with the same messages (a restored backup, or a mirror): continuing after the last message applied; what the copy lacks is missing",
-	rolledBack:      "the stream was rolled back: continuing after the messages that were applied; what it lost since is missing",
-	unproven:        "the message that was applied last is gone, and so is the proof that none was discarded after it",
-	tornFile:        commit.ErrTorn.Error(),
-	redisClockFell:  commit.ErrClockFell.Error(),
+	replaced: "the stream was replaced by a copy with the same messages (a restored backup, or a mirror): " +
+		"continuing after the last message applied; what the copy lacks is missing",
+	rolledBack: "the stream was rolled back: continuing after the messages that were applied; what it lost since " +
+		"is missing",
+	unproven:       "the message that was applied last is gone, and so is the proof that none was discarded after it",
+	tornFile:       commit.ErrTorn.Error(),
+	redisClockFell: commit.ErrClockFell.Error(),
 }

@@ -36,7 +36,8 @@ func (r *reader) deliver(d source.Delivery) {
 		return
 	case d.Seq <= r.readAfter:
 		r.broken = true
-		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.Seq, r.stream, r.readAfter))
+		r.fail(fmt.Errorf("%w: message %d of %s came, and reading began after %d", errGap, d.Seq, r.stream,
+			r.readAfter))
 		return
 	}
 	r.expected++

@@ -147,7 +147,8 @@ func (c *clocks) observe(clock string, ahead time.Duration) {
 	worst := max(nats.Abs(), redis.Abs(), (nats - redis).Abs())
 	if worst > clocksApart && !c.differ {
 		c.differ = true
-		c.log.Warn().Stringer("nats_ahead_of_worker", nats.Round(time.Millisecond)).Stringer("redis_ahead_of_worker", redis.Round(time.Millisecond)).
+		c.log.Warn().Stringer("nats_ahead_of_worker", nats.Round(time.Millisecond)).Stringer("redis_ahead_of_worker",
+			redis.Round(time.Millisecond)).
 			Msg("the clocks of NATS, Redis and this worker differ: synchronise them with NTP; " +
 				"docs/delivery.md describes how this affects answers")
 	}
@@ -187,7 +188,8 @@ func (l *rejectLog) add(now time.Time, stored []rejects.Reject) {
 		if r.Trace != "" {
 			line = line.Str("trace_id", trace.ID(r.Trace))
 		}
-		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once per minute")
+		line.Msg("a hit is rejected: it is in " + rejects.Stream + "; further ones of this reason are counted once " +
+			"per minute")
 	}
 }
 

@@ -104,7 +104,8 @@ func (p planner) choosePositions(ctx context.Context) error {
 func (p planner) chooseNamings(ctx context.Context) error {
 	p.rules = p.Rules.Current()
 	if !p.Rules.mayRead(p.rules, p.stream) {
-		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it", p.stream)
+		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it",
+			p.stream)
 	}
 	current := naming{Subjects: p.state.Subjects, Rules: fingerprintOf(p.rules)}
 	names, unused, err := namingsAfter(p.positions(), current)
@@ -217,7 +218,8 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 			return err
 		}
 		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && buffer.markIncomplete(until) {
-			p.reportLoss(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).
+			p.reportLoss(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last",
+				state.Last).
 				Msg(reasons[unproven])
 		}
 	}
@@ -225,7 +227,8 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 }
 
 // ErrRetention means that a stream deletes messages that were delivered to a worker but are not committed.
-var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, before they are counted: " +
+var ErrRetention = errors.New("its retention is not limits: the server deletes messages when they are delivered, " +
+	"before they are counted: " +
 	"set it to limits, or let INGEST_STREAMS not match it")
 
 // Refused returns why a stream in this state cannot be counted, or nil.

@@ -32,7 +32,8 @@ const maxRulesSeen = 2 * maxNamings
 
 // OpenRulebook reads the file of INGEST_RULES, which becomes one of files; nil if file is empty. Its error
 // names the setting, the file and the line.
-func OpenRulebook(file string, chosen func(stream string) bool, m *Metrics, files *setting.Files, log zerolog.Logger) (*Rulebook, error) {
+func OpenRulebook(file string, chosen func(stream string) bool, m *Metrics, files *setting.Files,
+	log zerolog.Logger) (*Rulebook, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -88,7 +89,8 @@ func fingerprintOf(set *rules.Set) string {
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
 // lookup returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
-func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint string) (set *rules.Set, found bool, err error) {
+func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint string) (set *rules.Set, found bool,
+	err error) {
 	if b != nil {
 		b.mu.Lock()
 		set, found = b.sets[fingerprint]

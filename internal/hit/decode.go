@@ -92,7 +92,8 @@ func (d *Decoder) read(h *Hit, raw []byte) (refused *Refusal) {
 		refused = d.limits.Judge(h, d.stored)
 	}
 	if refused == nil && d.producer && h.At != NoTime && h.At < earliest {
-		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits from before the year 2000%s", h.At, Moment(h.At), inMillis(h.At))}
+		refused = &Refusal{TooLate, fmt.Sprintf("ts %d is %s: no tier holds hits from before the year 2000%s", h.At,
+			Moment(h.At), inMillis(h.At))}
 	}
 	return refused
 }
@@ -115,7 +116,8 @@ func (d *Decoder) finishHit(item int, raw []byte, refused *Refusal) {
 // time.
 func (l *Limits) Judge(h *Hit, stored int64) *Refusal {
 	if ahead := h.At - stored; ahead > l.MaxAhead.Milliseconds() {
-		return &Refusal{Future, fmt.Sprintf("ts %d (%s) is %s later than the hit was stored (%s); at most %s are allowed (INGEST_MAX_AHEAD)",
+		return &Refusal{Future, fmt.Sprintf("ts %d (%s) is %s later than the hit was stored (%s); at most %s are "+
+			"allowed (INGEST_MAX_AHEAD)",
 			h.At, Moment(h.At), human.Millis(ahead), Moment(stored), human.Duration(l.MaxAhead))}
 	}
 	// A hit counts no later than it was stored. Otherwise a cell would hold future hits, and lower would be
@@ -144,7 +146,8 @@ func inMillis(at int64) string {
 
 // TooMany returns the detail for a message that has more than MaxHits hits.
 func (l *Limits) TooMany() string {
-	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS", l.MaxHits)
+	return fmt.Sprintf("the message carries more than %d hits: send smaller batches or raise INGEST_MAX_HITS",
+		l.MaxHits)
 }
 
 func (d *Decoder) reject(item int, body []byte, reason Reason, detail string) {

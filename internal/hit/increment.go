@@ -50,7 +50,8 @@ func (d *Decoder) DecodeIncrement(subject string, stored int64, increment string
 func ParseIncrement(text string) (n int64, refused *Refusal) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > MaxN {
-		return 0, &Refusal{BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be taken back", IncrementHeader, text, int64(MaxN))}
+		return 0, &Refusal{BadCount, fmt.Sprintf("%s is %.40q: integers from 0 to %d are counted, and hits cannot be "+
+			"taken back", IncrementHeader, text, int64(MaxN))}
 	}
 	return n, nil
 }

@@ -36,7 +36,9 @@ func WorkerDescription(namespace string) string {
 func ValidSubject(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
-		if token == "" || token == ">" && i < len(tokens)-1 || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		if token == "" || token == ">" && i < len(tokens)-1 || strings.ContainsFunc(token, func(r rune) bool {
+			return r <= ' ' || r == 0x7f
+		}) {
 			return false
 		}
 	}

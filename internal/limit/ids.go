@@ -57,14 +57,17 @@ type IDError struct {
 }
 
 func (e *IDError) Error() string {
-	text := fmt.Sprintf("the id %.64q was used for another take of this limit and key, and is still remembered", e.Take.ID)
+	text := fmt.Sprintf("the id %.64q was used for another take of this limit and key, and is still remembered",
+		e.Take.ID)
 	switch policy := e.Take.Limit.Policy; {
 	case e.Reason == IDUnknown:
-		text = fmt.Sprintf("the id %.64q is not remembered for this limit and key: if its take was counted, its hits stay counted as taken", e.Take.ID)
+		text = fmt.Sprintf("the id %.64q is not remembered for this limit and key: if its take was counted, its hits "+
+			"stay counted as taken", e.Take.ID)
 	case e.Reason == IDNotSettled && (policy == Stream || policy == Concurrent):
 		text = fmt.Sprintf("takes of the policy %s cannot be settled", policy)
 	case e.Reason == IDNotSettled:
-		text = fmt.Sprintf("the id %.64q is of a take without hits, or of hits given back: they cannot be settled", e.Take.ID)
+		text = fmt.Sprintf("the id %.64q is of a take without hits, or of hits given back: they cannot be settled",
+			e.Take.ID)
 	}
 	if len(e.Done) > 0 {
 		names := make([]string, len(e.Done))
@@ -112,7 +115,8 @@ func (t *Take) checkID(m mode) error {
 	case t.TTL != 0 && t.Limit.Policy == Stream:
 		return &TakeError{*t, "ttl", "not under a limit with the policy stream, whose takes cannot be settled"}
 	case t.TTL != 0 && (t.TTL < MinTTL || t.TTL > longest):
-		return &TakeError{*t, "ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(t.TTL), human.FormatDuration(MinTTL), human.FormatDuration(longest))}
+		return &TakeError{*t, "ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(t.TTL),
+			human.FormatDuration(MinTTL), human.FormatDuration(longest))}
 	}
 	return nil
 }

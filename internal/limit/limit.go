@@ -133,10 +133,12 @@ func (l *Limit) Check() error {
 		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
 	}
 	if l.TTL != 0 && (l.TTL < MinTTL || l.TTL > MaxWindow) {
-		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.TTL), human.FormatDuration(MinTTL), human.FormatDuration(MaxWindow))}
+		return &FieldError{"ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.TTL),
+			human.FormatDuration(MinTTL), human.FormatDuration(MaxWindow))}
 	}
 	if l.Window < MinWindow || l.Window > MaxWindow {
-		return &FieldError{"window", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.Window), human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
+		return &FieldError{"window", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.Window),
+			human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
 	}
 	least, most := int64(0), int64(MaxHits)
 	if l.Name == "" {
@@ -174,7 +176,8 @@ func (l *Limit) checkShare() error {
 	case share.Hits < 2 || share.Hits > most:
 		return &FieldError{"share", fmt.Sprintf("%d hits: must be 2 to %d", share.Hits, most)}
 	case share.For < MinWindow || share.For > longest:
-		return &FieldError{"share", fmt.Sprintf("for %s: must be %s to %s", human.FormatDuration(share.For), human.FormatDuration(MinWindow), human.FormatDuration(longest))}
+		return &FieldError{"share", fmt.Sprintf("for %s: must be %s to %s", human.FormatDuration(share.For),
+			human.FormatDuration(MinWindow), human.FormatDuration(longest))}
 	}
 	return nil
 }

@@ -67,7 +67,8 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	without := &fallback{process: p, accounts: &accounts{process: p, next: last}, remote: last}
 	memory.next = without
 	held := &shares{process: p, next: memory, fallback: without}
-	return &Limiter{process: p, namespace: namespace, shadow: shadow{held}, shares: held, refusals: memory, fallback: without, store: store}
+	return &Limiter{process: p, namespace: namespace, shadow: shadow{held}, shares: held, refusals: memory,
+		fallback: without, store: store}
 }
 
 // Wait gives back unspent shares, and waits for background work. Call it after the last take, and before the
@@ -133,7 +134,8 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 		if take.Limit.Policy == Log && !take.Limit.isFixed() {
 			members = max(0, take.N)
 		}
-		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle, members > 0 && logged+members > MaxLogTake
+		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle, members > 0 && logged+
+			members > MaxLogTake
 		if take.Limit.Mode == Shadow && (tooMany || tooLarge) && !r.settle {
 			r.fixed = append(r.fixed, i)
 			continue
@@ -146,13 +148,17 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 		r.ids = r.ids || take.ID != ""
 		switch {
 		case slices.Contains(r.keys[:i], r.keys[i]):
-			return request{}, &TakeError{*take, "key", "the same limit and key twice: write one take with the sum as its n"}
-		case take.Limit.Unlimited, take.Limit.isFixed() && !r.settle: // what was taken before max became 0 can be settled
+			return request{}, &TakeError{*take, "key", "the same limit and key twice: write one take with the sum " +
+				"as its n"}
+		// what was taken before max became 0 can be settled
+		case take.Limit.Unlimited, take.Limit.isFixed() && !r.settle:
 			r.fixed = append(r.fixed, i)
 		case tooMany:
-			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d", take.N, take.Limit.Max)}
+			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d",
+				take.N, take.Limit.Max)}
 		case tooLarge:
-			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits of the policy log at once: at most %d are allowed in one request: ask several times, or use the policy stream", logged, MaxLogTake)}
+			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits of the policy log at once: at most %d are "+
+				"allowed in one request: ask several times, or use the policy stream", logged, MaxLogTake)}
 		}
 	}
 	return r, nil
@@ -168,7 +174,8 @@ func (t *Take) checkLease(count bool) error {
 	case t.Limit.Policy != Concurrent:
 		return nil
 	case t.N != 0 && t.N != 1:
-		return &TakeError{*t, "n", fmt.Sprintf("%d: a take acquires 1 slot of a concurrent limit, and POST /v1/release frees it", t.N)}
+		return &TakeError{*t, "n", fmt.Sprintf("%d: a take acquires 1 slot of a concurrent limit, and POST "+
+			"/v1/release frees it", t.N)}
 	case t.Lease == "" && (!count || t.N == 0):
 		return nil
 	case !leasePattern.MatchString(t.Lease):

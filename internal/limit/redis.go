@@ -92,7 +92,9 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 // isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may
 // have been used, or it counts nothing.
 func isRepeatable(m mode, r *request) bool {
-	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool { return t.ID == "" || t.Once })
+	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool {
+		return t.ID == "" || t.Once
+	})
 }
 
 // command returns the script for a request's policies, with its keys and arguments.
@@ -158,7 +160,8 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
 		states[i] = state{
-			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1, conflict: v[8] == 2, unknown: v[8] == 3,
+			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1,
+			conflict: v[8] == 2, unknown: v[8] == 3,
 			own: v[9], settled: v[10], beyond: v[11],
 		}
 		switch last := v[4]; {
@@ -181,11 +184,13 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	return states, rest, nil
 }
 
-func (s *redisStore) lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error) {
+func (s *redisStore) lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration,
+	ends int64, err error) {
 	var v []int64
 	err = redisconn.Repeat(ctx, action == "renew", func() error {
 		return s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
-			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(), take.Lease).Int64Slice()
+			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(),
+				take.Lease).Int64Slice()
 			return err
 		})
 	})
@@ -252,7 +257,8 @@ func isFull(err error) bool {
 // isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this
 // text and not NOPERM: the first up to Redis 7.0, the second from 7.2 on.
 func isRefusedInScript(message string) bool {
-	return strings.Contains(message, "The user executing the script") || strings.Contains(message, "ACL failure in script")
+	return strings.Contains(message, "The user executing the script") ||
+		strings.Contains(message, "ACL failure in script")
 }
 
 // ForbiddenError means that the user of REDIS_URL lacks rights that a decision needs.

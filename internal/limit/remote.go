@@ -27,7 +27,8 @@ type store interface {
 	run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error)
 	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it
 	// ends after a renewal, and ends the moment, Unix milliseconds by the store's clock.
-	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64, err error)
+	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64,
+		err error)
 	// forget deletes a key.
 	forget(ctx context.Context, key string) error
 }
@@ -96,7 +97,9 @@ func (m *remote) decideAll(ctx context.Context, r *request) ([]state, error) {
 
 // together returns how many of a request's takes one script may have.
 func (m *remote) together(r *request) int {
-	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool { return hashTag(t.Caller) != hashTag(r.takes[0].Caller) }) {
+	if m.cluster && slices.ContainsFunc(r.takes, func(t Take) bool {
+		return hashTag(t.Caller) != hashTag(r.takes[0].Caller)
+	}) {
 		return 1
 	}
 	return MaxTogether
@@ -204,7 +207,8 @@ func (m *remote) settleParts(ctx context.Context, r *request, most int) (states 
 
 // part returns a request about the takes at the indexes.
 func (r *request) part(indexes []int) request {
-	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count, ids: r.ids, settle: r.settle}
+	out := request{takes: make([]Take, len(indexes)), keys: make([]string, len(indexes)), count: r.count, ids: r.ids,
+		settle: r.settle}
 	if r.entries != nil {
 		out.entries = make([]entry, len(indexes))
 	}
@@ -311,7 +315,8 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 	for i := range takes {
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
-			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait, Source: source, Lower: s.lower, Upper: s.upper,
+			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait,
+			Source: source, Lower: s.lower, Upper: s.upper,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,

@@ -199,7 +199,8 @@ func (sh *shares) acquire(ctx context.Context, r *request, s *share, asked *acqu
 
 // finish ends an acquisition that began then. If Redis granted the share, it returns the decision about the
 // take.
-func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, began time.Time) (d Decision, granted bool) {
+func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, began time.Time) (d Decision,
+	granted bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	s.acquiring = nil

@@ -23,7 +23,8 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	}
 	key, now, accounts := l.key(&take), l.now(), l.fallback.accounts
 	if take.Limit.Unlimited {
-		return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceMemory}, nil
+		return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window,
+			Source: SourceMemory}, nil
 	}
 	action, local := "renew", take.Limit.Fail == FailLocal
 	if local && accounts.owesLease(key, take.Lease, now) {
@@ -50,7 +51,8 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	if local {
 		accounts.addLease(key, take.Lease, now.Add(left), now)
 	}
-	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)), Source: SourceRedis}, nil
+	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)),
+		Source: SourceRedis}, nil
 }
 
 // renewLocally decides by the fail mode. Another process may have given out a slot that is unknown here: it
@@ -68,7 +70,8 @@ func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error)
 		}
 		accounts.leases.add(key, take.Lease, now.Add(take.Limit.Window), true, now)
 	}
-	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceLocal}, nil
+	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceLocal},
+		nil
 }
 
 // Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;

@@ -38,14 +38,18 @@ func (e *erasures) register(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "delete-counters", Method: http.MethodDelete, Path: "/v1/counters",
 		Summary: "Erase a counter, or all with a prefix",
-		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are stored and not counted yet, and later ones, count from zero. " +
+		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are " +
+			"stored and " +
+			"not counted yet, and later ones, count from zero. " +
 			"Needs QUERY_ERASE=on. If the answer is lost, ask again: what is left is still listed.",
 		Responses: api.SuccessOnly("It is erased.", answer.EraseAnswer{Erased: 1}),
 	})
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
-		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the host is not one of the service's.", eraseOff(), nil)
+		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the "+
+			"host is not one of the service's.", eraseOff(), nil)
 	op.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse(
-		"Another number of counters begin with prefix than confirm has. Nothing is erased.", answer.NotConfirmedProblem("shop.", 12, 11), nil)
+		"Another number of counters begin with prefix than confirm has. Nothing is erased.",
+		answer.NotConfirmedProblem("shop.", 12, 11), nil)
 	api.HandleQuery[answer.EraseParams, api.JSONOutput[answer.EraseAnswer]](a, op, e.delete)
 }
 

@@ -53,9 +53,12 @@ func (x *exports) register(a *api.API) {
 	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-export", Method: http.MethodGet, Path: exportPath,
 		Summary: "All counters step by step, as a stream of rows",
-		Description: "A row for each counter and step in which it has hits, in the order of names, of the steps that as_of has passed. Later only hits that come late change a row. " +
-			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a last line that has the same. If it cannot be ended, the connection is cut. " +
-			"As NDJSON, lines {\"resume\":…} have tokens that continue behind them. Of CSV, the header " + resumeHeader + " restarts the same export, and after names the counter behind which it continues.",
+		Description: "A row for each counter and step in which it has hits, in the order of names, of the steps that " +
+			"as_of has passed. Later only hits that come late change a row. " +
+			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a " +
+			"last line that has the same. If it cannot be ended, the connection is cut. " +
+			"As NDJSON, lines {\"resume\":…} have tokens that continue behind them. Of CSV, the header " +
+			resumeHeader + " restarts the same export, and after names the counter behind which it continues.",
 		Responses: map[string]*huma.Response{
 			"200": {
 				Description: "The rows, in chunks.",
@@ -65,7 +68,10 @@ func (x *exports) register(a *api.API) {
 					"application/x-ndjson": {Schema: text, Example: lines},
 				},
 			},
-			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one token, or without tokens to one address.", tooManyExports("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"), api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
+			"429": a.ProblemResponse("As many exports are under way as QUERY_MAX_EXPORTS allows, half of them to one "+
+				"token, or without tokens to one address.",
+				tooManyExports("2 exports are under way: at most 2 are allowed at once (QUERY_MAX_EXPORTS)"),
+				api.HeaderOf("Retry-After", "Seconds to wait.", 10)),
 		},
 	}), x.get)
 }
@@ -75,7 +81,8 @@ func describeExportHeaders() map[string]*huma.Header {
 	for _, h := range [][3]string{
 		{asOfHeader, "Every hit stored before this moment is in the rows.", "2026-11-21T00:05:00.2Z"},
 		{fromHeader, "The beginning of the first step.", "2026-11-20T00:00:00Z"},
-		{toHeader, "The end of the last step. It is before the to that was asked for if as_of is; Tallyroll-Complete is false then.", "2026-11-21T00:00:00Z"},
+		{toHeader, "The end of the last step. It is before the to that was asked for if as_of is; Tallyroll-Complete " +
+			"is false then.", "2026-11-21T00:00:00Z"},
 		{stepHeader, "The step.", "15m"},
 		{resumeHeader, "A token: resume begins this answer again, about the same steps.", "a1B2"},
 	} {
@@ -100,8 +107,10 @@ func (x *exports) get(w http.ResponseWriter, r *http.Request, p *answer.ExportPa
 		return err
 	}
 	if !e.IsNDJSON() && !r.ProtoAtLeast(1, 1) {
-		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 an answer that was cut looks like a whole one: "+
-			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: proxy_http_version 1.1)").Problem(web.InQuery)
+		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 an answer that was cut looks like a "+
+			"whole one: "+
+			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: "+
+			"proxy_http_version 1.1)").Problem(web.InQuery)
 	}
 	h := w.Header()
 	h.Set("Content-Type", e.ContentType())
@@ -141,9 +150,11 @@ func (e *exportSlots) acquire(caller string) error {
 	defer e.mu.Unlock()
 	switch share := (e.most + 1) / 2; {
 	case e.callers[caller] >= share:
-		return tooManyExports(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", share, share, e.most))
+		return tooManyExports(fmt.Sprintf("%d exports of this token or address are under way: at most %d of one "+
+			"caller are allowed at once, half of the %d of all (QUERY_MAX_EXPORTS)", share, share, e.most))
 	case e.all >= e.most:
-		return tooManyExports(fmt.Sprintf("%d exports are under way: at most %d are allowed at once (QUERY_MAX_EXPORTS)", e.all, e.most))
+		return tooManyExports(fmt.Sprintf("%d exports are under way: at most %d are allowed at once "+
+			"(QUERY_MAX_EXPORTS)", e.all, e.most))
 	}
 	if e.callers == nil {
 		e.callers = make(map[string]int)
@@ -164,7 +175,8 @@ func (e *exportSlots) release(caller string) {
 
 // tooManyExports is the 429 of an export that finds no slot.
 func tooManyExports(detail string) *web.Problem {
-	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After", exportRetry).OfKind(web.TooManyExports)
+	return web.NewProblem(http.StatusTooManyRequests, detail).WithHeader("Retry-After",
+		exportRetry).OfKind(web.TooManyExports)
 }
 
 // callerOf names the caller: its token or, without tokens, its address, also behind trusted proxies.

@@ -86,7 +86,9 @@ func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 		}
 		compressed.ServeHTTP(w, r)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrapped.ServeHTTP(w, limitapi.WithoutOriginal(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wrapped.ServeHTTP(w, limitapi.WithoutOriginal(r))
+	})
 }
 
 func cors(origins web.Origins) web.CORS {
@@ -132,9 +134,11 @@ func mayChange(method, path string) bool {
 
 func foreignDetail(authz bool) string {
 	if authz {
-		return "proxies ask here, and no browser: a question about a browser's request needs one of the headers " + strings.Join(proxyHeaders, ", ") + " with it, which the proxy adds"
+		return "proxies ask here, and no browser: a question about a browser's request needs one of the headers " +
+			strings.Join(proxyHeaders, ", ") + " with it, which the proxy adds"
 	}
-	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in QUERY_CORS_ORIGINS (* names none), or send it from a server"
+	return "a browser sends this for a page of another origin, which changes nothing here: name the page's origin in " +
+		"QUERY_CORS_ORIGINS (* names none), or send it from a server"
 }
 
 // hasNoOrigin reports whether a browser's request does not say for which page it is. Browsers may omit that
@@ -151,7 +155,8 @@ func checkType(r *http.Request) *web.Problem {
 	if err == nil && (kind == api.JSONType || strings.HasSuffix(kind, "+json")) {
 		return nil
 	}
-	return web.NewProblem(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %s is not accepted from a browser: must be application/json", web.Excerpt(given))).
+	return web.NewProblem(http.StatusUnsupportedMediaType,
+		fmt.Sprintf("Content-Type %s is not accepted from a browser: must be application/json", web.Excerpt(given))).
 		WithHeader("Accept-Post", api.JSONType)
 }
 
@@ -167,7 +172,8 @@ func (m *middleware) checkHost(r *http.Request) *web.Problem {
 		return nil
 	}
 	if limitapi.IsAuthz(r.URL.Path) {
-		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by QUERY_HOSTS alone"
+		why += "; a proxy that asks with the Host of its client is known by X-Forwarded-For, and at the same port by " +
+			"QUERY_HOSTS alone"
 	}
 	return web.NewProblem(http.StatusForbidden, why).OfKind(web.UnknownHost)
 }
@@ -177,7 +183,8 @@ func answersFromRedis(path string) bool { return web.UnderV1(path) || path == pr
 
 // proxyHeaders describe a proxy's client. Every example in deploy/examples sends the first one. No page can
 // have a browser send them to another origin: that needs a preflight, to which authz does not consent.
-var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri", "X-Original-Host", "X-Original-Method", "X-Original-Uri"}
+var proxyHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Method", "X-Forwarded-Uri",
+	"X-Original-Host", "X-Original-Method", "X-Original-Uri"}
 
 // fromProxy reports whether a proxy asks for its client. A browser in a trusted network may ask for itself.
 func (m *middleware) fromProxy(r *http.Request) bool {

@@ -65,7 +65,8 @@ type natsAPI struct {
 func (n *natsAPI) serve(ctx context.Context, settings natsconn.Settings) error {
 	closed := make(chan struct{})
 	conn, err := settings.ConnectLater(ctx, "tallyroll query", n.log,
-		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if there is no NATS, set NATS_URL to nothing",
+		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if "+
+			"there is no NATS, set NATS_URL to nothing",
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -121,7 +122,8 @@ func (r *responder) offer(ctx context.Context) (micro.Service, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.endpoints)) {
 		handle := func(req micro.Request) { r.dispatch(ctx, name, r.endpoints[name], req) }
 		err := offered.AddEndpoint(name, micro.HandlerFunc(handle),
-			micro.WithEndpointSubject(r.namespace+"."+name), micro.WithEndpointPendingLimits(maxPending, maxPending*1024))
+			micro.WithEndpointSubject(r.namespace+"."+name), micro.WithEndpointPendingLimits(maxPending,
+				maxPending*1024))
 		if err != nil {
 			return nil, errors.Join(err, offered.Stop())
 		}
@@ -182,7 +184,8 @@ func overNATS[P, A any](find func(ctx context.Context, part string, p *P) (A, er
 	}
 }
 
-func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*limitapi.TakeOutput, error)) func(context.Context, string, *P) (limitapi.TakeAnswer, error) {
+func bodyOf[P any](find func(ctx context.Context, part string, p *P) (*limitapi.TakeOutput,
+	error)) func(context.Context, string, *P) (limitapi.TakeAnswer, error) {
 	return func(ctx context.Context, part string, p *P) (limitapi.TakeAnswer, error) {
 		out, err := find(ctx, part, p)
 		if err != nil {
@@ -218,7 +221,8 @@ func (r *responder) dispatch(ctx context.Context, name string, find endpoint, re
 	traced := trace.With(context.WithoutCancel(ctx), nats.Header(req.Headers()))
 	select {
 	case <-ctx.Done():
-		r.record(traced, name, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")), time.Since(start))
+		r.record(traced, name, r.refuse(req, web.NewProblem(http.StatusServiceUnavailable, "the service is stopping")),
+			time.Since(start))
 		return
 	case r.slots <- struct{}{}:
 	}
@@ -263,8 +267,10 @@ func (r *responder) wait() {
 func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request, hold holdFunc) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
-			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log"))
+			r.log.Error().Ctx(ctx).Str("subject", req.Subject()).Interface("panic", fmt.Sprint(v)).Str("stack",
+				string(debug.Stack())).Msg("request failed")
+			err = r.refuse(req, web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is "+
+				"in its log"))
 		}
 	}()
 	out, err := find(ctx, req.Data(), hold)
@@ -273,7 +279,9 @@ func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request
 	}
 	data := api.Encode(out)
 	if most := r.conn.MaxPayload(); int64(len(data)) > most {
-		return r.refuse(req, web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts", len(data), most)))
+		return r.refuse(req, web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the answer has %d bytes and the NATS server takes messages of at most %d: ask in parts",
+				len(data), most)))
 	}
 	return r.conn.PublishMsg(&nats.Msg{Subject: req.Reply(), Data: data})
 }

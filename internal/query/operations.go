@@ -71,7 +71,8 @@ func (o *windowsOperation) get() huma.Operation {
 func (o *windowsOperation) post() huma.Operation {
 	return huma.Operation{
 		OperationID: "post-" + o.id, Method: http.MethodPost, Path: o.path,
-		Summary: o.what + " of many counters", Description: o.about + " The counters are in the body, as many as QUERY_MAX_KEYS allows.",
+		Summary: o.what + " of many counters", Description: o.about + " The counters are in the body, as many as " +
+			"QUERY_MAX_KEYS allows.",
 		RequestBody: &huma.RequestBody{
 			Description: "Counters, and windows or a range.",
 			Content:     map[string]*huma.MediaType{"application/json": {Example: o.body}},
@@ -84,14 +85,19 @@ func (q *questions) registerTotal(a *api.API) {
 	o := windowsOperation{
 		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
 		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter that was never hit has total 0. " +
-			"If no worker has counted lately, later hits are uncertain, too: upper is null then, and complete is false.",
+			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter " +
+			"that was " +
+			"never hit has total 0. " +
+			"If no worker has counted lately, later hits are uncertain, too: upper is null then, and complete " +
+			"is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
 	}
-	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
+	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context,
+		p *answer.TotalParams) (*windowsOutput[answer.TotalAnswer], error) {
 		return q.getTotals(ctx, p.Input())
 	})
-	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context, b *answer.TotalBody) (*windowsOutput[answer.TotalAnswer], error) {
+	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context,
+		b *answer.TotalBody) (*windowsOutput[answer.TotalAnswer], error) {
 		return q.getTotals(ctx, b.Input())
 	})
 }
@@ -103,16 +109,23 @@ func (q *questions) getTotals(ctx context.Context, in *answer.Input) (*windowsOu
 
 func (q *questions) registerUniques(a *api.API) {
 	o := windowsOperation{
-		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.", answer: answer.UniquesExample(),
-		about: "How many unique values the hits of counters had in rolling windows, or in any range of time that a tier of uniques still holds. " +
-			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
-			"A counter whose hits carry no unique has 0. If no worker has counted lately, upper is null, and complete is false.",
+		id: "uniques", path: uniquesPath, what: "Uniques", answers: "The estimates, as of now.",
+		answer: answer.UniquesExample(),
+		about: "How many unique values the hits of counters had in rolling windows, or in any range of time that a " +
+			"tier of uniques still holds. " +
+			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two " +
+			"standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
+			"A counter whose hits carry no unique has 0. If no worker has counted lately, upper is null, and " +
+			"complete " +
+			"is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
 	}
-	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context, p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
+	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context,
+		p *answer.WindowsParams) (*windowsOutput[answer.UniquesAnswer], error) {
 		return q.getUniques(ctx, p.Input())
 	})
-	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context, b *answer.UniquesBody) (*windowsOutput[answer.UniquesAnswer], error) {
+	api.AnswerBody(a, a.Operation(o.post()), func(ctx context.Context,
+		b *answer.UniquesBody) (*windowsOutput[answer.UniquesAnswer], error) {
 		return q.getUniques(ctx, b.Input())
 	})
 }
@@ -122,12 +135,19 @@ func (q *questions) getUniques(ctx context.Context, in *answer.Input) (*windowsO
 	return newWindowsOutput(found, past, found.Uniques), err
 }
 
-const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of the finest tier for ranges of that length that " +
-	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; " +
-	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters that begin with it, gives the object below; if key " +
-	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many unique values the hits of " +
-	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or counters cannot be added up."
+const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of " +
+	"the finest tier for ranges of that length that " +
+	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to " +
+	"whole days, weeks, months or years of the zone tz instead; " +
+	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all " +
+	"counters that begin with it, gives the object below; if key " +
+	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per " +
+	"counter or " +
+	"group, and others for the groups that are not listed. " +
+	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many unique " +
+	"values the hits of " +
+	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or " +
+	"counters cannot be added up."
 
 func (q *questions) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
@@ -137,8 +157,10 @@ func (q *questions) registerSeries(a *api.API) {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The points, as of now.",
 			Content: map[string]*huma.MediaType{
-				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}}, Example: answer.SeriesExample()},
-				formatTypes["csv"]:  {Schema: &huma.Schema{Type: huma.TypeString}, Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
+				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}},
+					Example: answer.SeriesExample()},
+				formatTypes["csv"]: {Schema: &huma.Schema{Type: huma.TypeString},
+					Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
 			},
 		}},
 	}), q.getSeries)
@@ -150,7 +172,8 @@ func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api
 		format = preferredFormat(p.Accept)
 	}
 	if _, ok := formatTypes[format]; !ok {
-		return nil, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format), answer.FormatNames).Problem(web.InQuery)
+		return nil, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format),
+			answer.FormatNames).Problem(web.InQuery)
 	}
 	lines, err := q.Series(ctx, p.Input())
 	if err != nil {
@@ -206,8 +229,10 @@ func (q *questions) registerTop(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
-		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the most hits that a counter outside the list can have. " +
-			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it lists groups of counters, whose totals are sums; " +
+		Description: "The counters with most hits in a rolling window. Totals are those of /v1/total; floor is the " +
+			"most hits that a counter outside the list can have. " +
+			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it " +
+			"lists groups of counters, whose totals are sums; " +
 			"with a prefix alone, the counters that begin with it.",
 		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
 	}), api.OverHTTP(q.Top))
@@ -216,10 +241,12 @@ func (q *questions) registerTop(a *api.API) {
 func (q *questions) registerCounters(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-counters", Method: http.MethodGet, Path: "/v1/counters",
-		Summary:     "The names of counters",
-		Description: "The counters with hits in the longest window, in the order of their names, in pages; with totals=1, each with its total in the last 24 hours.",
+		Summary: "The names of counters",
+		Description: "The counters with hits in the longest window, in the order of their names, in pages; with " +
+			"totals=1, each with its total in the last 24 hours.",
 		Responses: api.SuccessOnly("A page of names.", answer.CountersAnswer{
-			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample, Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
+			AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: answer.SinceExample,
+			Counters: []string{"shop.cart", "shop.checkout.eu"}, Next: "shop.checkout.eu",
 		}),
 	}), api.OverHTTP(q.Counters))
 }
@@ -228,7 +255,8 @@ func (q *questions) registerAbout(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
 		Summary: "What can be asked here: tiers, windows, steps and features",
-		Description: "The tiers of the namespace, the windows and steps to offer to users, and which features are on. " +
+		Description: "The tiers of the namespace, the windows and steps to offer to users, and which features " +
+			"are on. " +
 			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
@@ -244,13 +272,16 @@ func (q *questions) registerProbe(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
 		Summary: "Totals for Prometheus to scrape",
-		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the largest (top), or those with " +
-			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the scrape fails.",
+		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the " +
+			"largest (top), or those with " +
+			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the " +
+			"scrape fails.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The totals, as of now.",
 			Content: map[string]*huma.MediaType{"text/plain": {
-				Schema:  &huma.Schema{Type: huma.TypeString},
-				Example: "# TYPE tallyroll_window_hits gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
+				Schema: &huma.Schema{Type: huma.TypeString},
+				Example: "# TYPE tallyroll_window_hits " +
+					"gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
 			}},
 		}},
 	}), q.getProbe)

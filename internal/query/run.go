@@ -42,8 +42,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer client.Close()
 	store := schema.NewStore(client, settings.Redis.Namespace)
 	requests := read.NewReader(store)
-	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints, settings.MaxUniqueCells
-	s, err := newService(erase.Eraser{Reader: requests}, erase.Eraser{Reader: read.NewReader(store)}, takes, settings, log)
+	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints,
+		settings.MaxUniqueCells
+	s, err := newService(erase.Eraser{Reader: requests}, erase.Eraser{Reader: read.NewReader(store)}, takes, settings,
+		log)
 	if err != nil {
 		return err
 	}
@@ -52,8 +54,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
-		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.limits.Named()).Str("url", listeners.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
+		settings.Redis.Namespace).
+		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.limits.Named()).Str("url",
+		listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
@@ -90,14 +94,17 @@ type service struct {
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
 // another, because the number of their questions bounds them, not the cost of one request. Its error is about
 // the file of limits or of tokens. The caller must run health, live and fresh.
-func newService(requests, listeners scope.Counters, takes limitapi.Limiter, settings Settings, log zerolog.Logger) (*service, error) {
+func newService(requests, listeners scope.Counters, takes limitapi.Limiter, settings Settings,
+	log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
 	s := &service{
-		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log, Apart: settings.MetricsAddr != ""},
+		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log,
+			Apart: settings.MetricsAddr != ""},
 		health: status.NewHealth(requests, settings.Timeout, log, registry),
 	}
-	tokens, err := access.New(access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}, s.server.Files)
+	tokens, err := access.New(access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile},
+		s.server.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +114,9 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	audit := &auditLog{log: log}
-	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile, Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, scope.Authorize(requests), redis, failures, metrics)
+	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile,
+		Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, scope.Authorize(requests),
+		redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -115,15 +124,21 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	s.live = live.New(live.Settings{
 		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
 	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
-		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) { return listeners.Answer(ctx, questions) })
+		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) {
+			return listeners.Answer(ctx, questions)
+		})
 	}, registry)
-	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) { return answer.Read(ctx, redis, requests.Progress) }, "query", registry)
+	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) {
+		return answer.Read(ctx, redis, requests.Progress)
+	}, "query", registry)
 	proxies := &s.limits.Proxies
 	audit.proxies = proxies
-	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies}
+	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts,
+		proxies: proxies}
 	s.questions = questions{answers, s.status, s.limits}
 	s.erasures = erasures{settings.Erase, answers, audit}
-	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = answers, settings.MaxExports, proxies, log
+	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = answers, settings.MaxExports, proxies,
+		log
 	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
 	return s, nil
 }

@@ -79,11 +79,15 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
-		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys), MustBe: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
+		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys),
+			MustBe: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
 	}
 	err := cmp.Or(
-		setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM", N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
-			setting.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, setting.Most{Key: "QUERY_MAX_UNIQUE_CELLS", N: s.MaxUniqueCells}, setting.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)}, setting.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
+		setting.CheckMost(setting.Most{Key: "QUERY_MAX_PROBE", N: int64(s.MaxProbe)}, setting.Most{Key: "QUERY_MAX_SUM",
+			N: int64(s.MaxSum)}, setting.Most{Key: "QUERY_MAX_CELLS", N: s.MaxCells},
+			setting.Most{Key: "QUERY_MAX_POINTS", N: s.MaxPoints}, setting.Most{Key: "QUERY_MAX_UNIQUE_CELLS",
+				N: s.MaxUniqueCells}, setting.Most{Key: "QUERY_MAX_EXPORTS", N: int64(s.MaxExports)},
+			setting.Most{Key: "QUERY_LIVE_CLIENTS", N: int64(s.LiveClients)},
 			setting.Most{Key: "QUERY_LIVE_QUESTIONS", N: int64(s.LiveQuestions)}),
 		setting.CheckDuration("QUERY_TIMEOUT", s.Timeout, minTimeout, maxTimeout),
 		setting.CheckDuration("QUERY_TAKE_TIMEOUT", s.TakeTimeout, minTakeTimeout, maxTakeTimeout))
@@ -91,7 +95,10 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
-		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, MustBe: "a namespace without a dot at its ends or two in a row, because with NATS it is the first part of the subjects; or set NATS_URL to nothing"}
+		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, MustBe: "a namespace without a " +
+			"dot at its ends or two in a row, because with NATS it is the first part of the subjects; or set " +
+			"NATS_URL " +
+			"to nothing"}
 	}
 	return nil
 }
@@ -99,5 +106,6 @@ func (s *Settings) Validate() error {
 func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
 
 func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
+	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey,
+		ClientCA: s.TLSClientCA}
 }

@@ -61,7 +61,8 @@ type redriver struct {
 //	      └───────────────── delete ◀── remover ◀────┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
-func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options, list io.Writer, out *progress.Bar) (count *counts, err error) {
+func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options,
+	list io.Writer, out *progress.Bar) (count *counts, err error) {
 	count = &counts{dryRun: opts.dryRun}
 	rejected, info, err := rejects.Open(ctx, js, opts.namespace, cmp.Or(opts.stream, "*"))
 	if err != nil || rejected == nil {
@@ -72,12 +73,15 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	defer giveUp()
 	r := &redriver{
 		options: opts, js: js, rejected: rejected, log: log, list: list, bar: out, count: count,
-		maxBody: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(), warnings: map[string]bool{},
+		maxBody: int(conn.MaxPayload()), targets: targets{js: js, subject: opts.subject}, start: time.Now(),
+		warnings: map[string]bool{},
 	}
 	if opts.dryRun {
 		return count, withoutInterrupt(ctx, r.readAll(ctx, info))
 	}
-	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) { out.Add(len(r.Positions)) }}
+	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) {
+		out.Add(len(r.Positions))
+	}}
 	finish.start(acks)
 	r.reportOutcome = func(what outcome) {
 		select {
@@ -100,9 +104,11 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	case err != nil:
 		return count, err
 	case unknown > 0:
-		return count, fmt.Errorf("interrupted: %d rejects are not acknowledged within %v: run it again, none counts twice", unknown, grace)
+		return count, fmt.Errorf("interrupted: %d rejects are not acknowledged within %v: run it again, none "+
+			"counts twice", unknown, grace)
 	case count.kept > 0:
-		return count, fmt.Errorf("%d rejects are stored again and could not be removed from %s: %w", count.kept, rejects.Stream, count.keptWhy)
+		return count, fmt.Errorf("%d rejects are stored again and could not be removed from %s: %w", count.kept,
+			rejects.Stream, count.keptWhy)
 	}
 	return count, nil
 }
@@ -245,7 +251,8 @@ func (r *redriver) handle(ctx context.Context, one *reject) error {
 // prepare returns what to send, or why not.
 func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *outbox.Message, err error) {
 	if one.isIncrement() {
-		return fmt.Sprintf("%s (an increment of one of NATS's own counters, which no hit can stand for: publish hits in place of it)", one.Reason), nil, nil
+		return fmt.Sprintf("%s (an increment of one of NATS's own counters, which no hit can stand for: publish hits "+
+			"in place of it)", one.Reason), nil, nil
 	}
 	if refused := one.expectedRefusal(r.ts, time.Now()); refused != "" {
 		if len(r.reasons) == 0 {
@@ -263,7 +270,8 @@ func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *out
 	}
 	once := onceOf(one, to.pattern)
 	if len(body)+rejects.HeaderSize(once.Header()) > r.maxBody {
-		return fmt.Sprintf("%s (with its headers larger than a message of the server: raise max_payload)", one.Reason), nil, nil
+		return fmt.Sprintf("%s (with its headers larger than a message of the server: raise max_payload)", one.Reason),
+			nil, nil
 	}
 	once.Done = func(f outbox.Outcome) { r.reportOutcome(outcome{f, one, once.ID}) }
 	m = outbox.NewMessage()

@@ -33,7 +33,8 @@ const (
 
 var (
 	errNotObject = errors.New("not a JSON object: mend it and publish it")
-	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the headers: add a key and publish it")
+	errNoCounter = errors.New("names no counter, and its subject gives it none, or one that was too long for the " +
+		"headers: add a key and publish it")
 )
 
 // bodyToPublish returns the body to publish. Its hits name their counters, because the subject will differ.
@@ -176,7 +177,8 @@ func (r *reject) expectedRefusal(ts timing, now time.Time) (why string) {
 	return "would be refused again as it is"
 }
 
-var errNoSubject = errors.New("its subject is unknown, because the headers left no room for it: publish the event itself")
+var errNoSubject = errors.New("its subject is unknown, because the headers left no room for it: publish the " +
+	"event itself")
 
 // isIncrement reports whether it changed one of NATS's own counters. Earlier workers told that only in the
 // detail.
@@ -192,7 +194,8 @@ func (r *reject) eventBody() ([]byte, error) {
 	switch {
 	case r.Subject == "":
 		return nil, errNoSubject
-	case r.Kind == hit.OfEvent && r.Reason != hit.TooLarge && !hit.IsObject(r.Body): // by itself, it could be read as several events
+	// by itself, it could be read as several events
+	case r.Kind == hit.OfEvent && r.Reason != hit.TooLarge && !hit.IsObject(r.Body):
 		return nil, errNotObject
 	}
 	return r.Body, nil

@@ -167,7 +167,8 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	detail = clipText(detail, room/2)
 	size := room - len(detail) // bytes of the body per part
 	if size < 1 {
-		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject in addition to its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
+		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject in "+
+			"addition to its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
 	}
 	whole := r.message(detail, 1, 1)
 	if HeaderSize(whole.Header)+len(namesakeSuffix(whole.Header))+len(r.Body) <= maxPayload {

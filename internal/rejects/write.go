@@ -80,7 +80,8 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 		select {
 		case got := <-ack.Ok():
 			if domain := js.Options().Domain; domain != "" && got.Domain != domain {
-				return nil, fmt.Errorf("publish a reject to %s: the stream %s of the domain %q took it before %s of the domain %q: let no two domains that share subjects have this subject",
+				return nil, fmt.Errorf("publish a reject to %s: the stream %s of the domain %q took it before %s of "+
+					"the domain %q: let no two domains that share subjects have this subject",
 					ack.Msg().Subject, got.Stream, got.Domain, Stream, domain)
 			}
 			if got.Duplicate {
@@ -98,7 +99,8 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 // withoutNamesakes reads the stored rejects of duplicates. Usually they are the same. But a stream that was
 // recreated or rolled back reuses sequences: then the stored one belongs to another message, and the new one
 // needs its own identity. It sends all requests at once, because a replay repeats every reject of an hour.
-func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg, err error) {
+func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg,
+	err error) {
 	if len(duplicates) == 0 {
 		return nil, nil
 	}
@@ -132,7 +134,8 @@ func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []
 		if err != nil {
 			return nil, fmt.Errorf("read message %d of %s: %w", d.of, Stream, err)
 		}
-		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) && stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
+		if stored.Get(HeaderStored) == d.Header.Get(HeaderStored) &&
+			stored.Get(HeaderNamespace) == d.Header.Get(HeaderNamespace) {
 			continue // the same reject
 		}
 		// If the stored one has been removed since (redrive does that), its message is unknown. Storing the

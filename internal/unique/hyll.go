@@ -28,7 +28,8 @@ func CheckHeader(text string) error {
 	}
 	// https://github.com/redis/redis/pull/15307 adds an encoding, which is off by default.
 	if encoding := text[len(magic)]; encoding > sparse {
-		return fmt.Errorf("%w: its encoding %d is unknown: if the server has the setting hll-dense-encoding, set it to classic", ErrNotHYLL, encoding)
+		return fmt.Errorf("%w: its encoding %d is unknown: if the server has the setting hll-dense-encoding, set it "+
+			"to classic", ErrNotHYLL, encoding)
 	}
 	return nil
 }

@@ -116,7 +116,8 @@ func (a *alertSync) postAlerts(ctx context.Context, alerts []alert) error {
 			}
 			bounded, cancel := context.WithTimeout(ctx, a.timeout)
 			defer cancel()
-			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager, "/")+"/api/v2/alerts", bytes.NewReader(body))
+			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager,
+				"/")+"/api/v2/alerts", bytes.NewReader(body))
 			if err != nil {
 				return errors.New("the URL is invalid")
 			}
@@ -144,7 +145,8 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 			out = append(out, a.newAlert(s, Firing, s.FiredAt, endTime(s.Open)))
 		}
 		isKnown := s.State != Unknown || s.Gone
-		if a.target.wants(Unknown) && (!isKnown && !s.Quiet || endedLately && isKnown && s.Previous == Unknown && !s.Quiet) {
+		if a.target.wants(Unknown) && (!isKnown && !s.Quiet || endedLately && isKnown && s.Previous == Unknown &&
+			!s.Quiet) {
 			since := s.Since
 			if isKnown {
 				since = time.Time{} // Alertmanager already has the start
@@ -153,7 +155,8 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 		}
 	}
 	slices.SortFunc(out, func(a, b alert) int {
-		return strings.Compare(a.Labels["rule"]+a.Labels["key"]+a.Labels["state"], b.Labels["rule"]+b.Labels["key"]+b.Labels["state"])
+		return strings.Compare(a.Labels["rule"]+a.Labels["key"]+a.Labels["state"], b.Labels["rule"]+b.Labels["key"]+
+			b.Labels["state"])
 	})
 	return out
 }
@@ -163,11 +166,13 @@ func (a *alertSync) newAlert(s *entry, state State, starts, ends time.Time) aler
 	if key == "" {
 		key = "all keys"
 	}
-	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower, strings.Replace(s.Upper.String(), "null", "any number", 1))
+	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower,
+		strings.Replace(s.Upper.String(), "null", "any number", 1))
 	if state == Unknown || s.Total == unknownBound {
 		summary = fmt.Sprintf("%s: the number of hits in %s is unknown: %s", key, s.Window, s.Reason)
 	}
-	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.stream.namespace, "state": string(state)}
+	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.stream.namespace,
+		"state": string(state)}
 	if s.Key != "" {
 		labels["key"] = s.Key
 	}
@@ -176,6 +181,7 @@ func (a *alertSync) newAlert(s *entry, state State, starts, ends time.Time) aler
 	}
 	return alert{
 		Labels: labels, StartsAt: starts, EndsAt: ends,
-		Annotations: map[string]string{"summary": summary, "window": s.Window, "since": human.Duration(a.stream.now().Sub(s.Since))},
+		Annotations: map[string]string{"summary": summary, "window": s.Window,
+			"since": human.Duration(a.stream.now().Sub(s.Since))},
 	}
 }

@@ -85,7 +85,8 @@ func (d *delivery) run(ctx context.Context) error {
 }
 
 func (d *delivery) isVacant(current lease) bool {
-	return !current.Gone && (current.By == "" || current.By == d.process || time.Since(current.readAt) > d.timeouts.lease)
+	return !current.Gone && (current.By == "" || current.By == d.process ||
+		time.Since(current.readAt) > d.timeouts.lease)
 }
 
 // deliver acquires the lease, and delivers until it is lost, or ctx ends.
@@ -93,7 +94,8 @@ func (d *delivery) deliver(ctx context.Context, current lease) error {
 	session := &deliverySession{
 		delivery: d, start: current.progress, startedAt: time.Now(), cursor: current.Cursor, leaseSeq: current.seq,
 		queues: make(map[string][]*entry), met: make(map[uint64]bool), progressChanged: make(chan struct{}, 1),
-		spaceFreed: make(chan struct{}, 1), firstSlots: make(chan struct{}, maxConcurrent), retrySlots: make(chan struct{}, maxConcurrent),
+		spaceFreed: make(chan struct{}, 1), firstSlots: make(chan struct{}, maxConcurrent),
+		retrySlots: make(chan struct{}, maxConcurrent),
 	}
 	if err := session.storeProgress(ctx, d.process); err != nil {
 		return err
@@ -105,7 +107,8 @@ func (d *delivery) deliver(ctx context.Context, current lease) error {
 	group.Go(func() error { return session.readChanges(gctx, group) })
 	err := group.Wait()
 	if !errors.Is(err, errConflict) {
-		_ = session.storeProgress(context.WithoutCancel(ctx), "") // if this fails, another process takes the lease when it expires
+		_ = session.storeProgress(context.WithoutCancel(ctx),
+			"") // if this fails, another process takes the lease when it expires
 	}
 	return err
 }
@@ -177,7 +180,8 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 func (s *deliverySession) holdsLease() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.leaseStoredAt) < s.timeouts.lease/2 && s.reconnects == s.stream.js.Conn().Stats().Reconnects && s.stream.js.Conn().IsConnected()
+	return time.Since(s.leaseStoredAt) < s.timeouts.lease/2 && s.reconnects == s.stream.js.Conn().Stats().Reconnects &&
+		s.stream.js.Conn().IsConnected()
 }
 
 // keepLease stores the progress when it changes, and often enough to keep the lease.
@@ -223,7 +227,8 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 		startAfter = w[0] - 1
 	}
 	consumer, err := s.stream.js.OrderedConsumer(ctx, StreamName(s.stream.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{buildSubject(s.stream.namespace, "state.>")}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: startAfter + 1,
+		FilterSubjects: []string{buildSubject(s.stream.namespace, "state.>")},
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: startAfter + 1,
 		InactiveThreshold: consumerTimeout,
 	})
 	if err != nil {
@@ -342,7 +347,8 @@ func (s *deliverySession) deliverQueue(ctx context.Context, subject string) erro
 		age := s.stream.now().Sub(e.change().Stored)
 		reason := ""
 		switch {
-		case answered && status.code == http.StatusGone, !refusedSince.IsZero() && time.Since(refusedSince) >= min(s.timeouts.refusal, s.giveUp):
+		case answered && status.code == http.StatusGone, !refusedSince.IsZero() &&
+			time.Since(refusedSince) >= min(s.timeouts.refusal, s.giveUp):
 			reason = err.Error()
 		case age > s.giveUp:
 			reason = "not taken within WATCH_GIVE_UP"
@@ -415,9 +421,11 @@ func (s *deliverySession) reportFailure(e *entry, err error, age, pause time.Dur
 		event = s.log.Warn()
 	}
 	s.mu.Unlock()
-	s.describeChange(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in", pause.Round(time.Millisecond)).Msg("delivery failed: retrying")
+	s.describeChange(event, e, err).Stringer("age", age.Round(time.Millisecond)).Stringer("again_in",
+		pause.Round(time.Millisecond)).Msg("delivery failed: retrying")
 }
 
 func (s *deliverySession) describeChange(event *zerolog.Event, e *entry, err error) *zerolog.Event {
-	return event.Err(err).Str("target", s.target.Name).Str("id", e.change().id()).Str("rule", e.Rule).Str("state", string(e.State))
+	return event.Err(err).Str("target", s.target.Name).Str("id", e.change().id()).Str("rule", e.Rule).Str("state",
+		string(e.State))
 }

@@ -59,7 +59,8 @@ func (e *evaluator) releaseLeadership(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	leader.By = ""
-	_ = e.stream.replaceMessage(bounded, heartbeatKind, leader, seq) // if this fails, another process takes over after the lease
+	_ = e.stream.replaceMessage(bounded, heartbeatKind, leader,
+		seq) // if this fails, another process takes over after the lease
 }
 
 // tick evaluates once, unless another process leads.
@@ -114,7 +115,8 @@ func (e *evaluator) tick(ctx context.Context) {
 		if leaderSeq == 0 || leader.By == e.process || leader.Fingerprint == e.ruleSet.Fingerprint {
 			e.leaderSince = began.Add(-e.timeouts.orphanGrace) // the previous leader had the same file
 		}
-		e.log.Info().Int("rules", len(e.ruleSet.Rules)).Str("file", e.ruleSet.Fingerprint).Msg("leading: evaluating rules")
+		e.log.Info().Int("rules", len(e.ruleSet.Rules)).Str("file",
+			e.ruleSet.Fingerprint).Msg("leading: evaluating rules")
 	}
 	e.metrics.evaluating.Set(1)
 	if !noRedis {
@@ -126,7 +128,8 @@ func (e *evaluator) tick(ctx context.Context) {
 		return // the next evaluation continues from there
 	}
 	if base.removed > 0 {
-		e.log.Warn().Int("states", base.removed).Msg("the stream lacks current states, which an operator or a limit has removed: they are stored again")
+		e.log.Warn().Int("states", base.removed).Msg("the stream lacks current states, which an operator or a limit " +
+			"has removed: they are stored again")
 	}
 	e.publishChanges(ctx, began, e.planChanges(base, current))
 	e.checkRecords(ctx, base)
@@ -342,6 +345,7 @@ func (e *evaluator) compareFiles(leader heartbeat) {
 	e.metrics.fileDiffers.Set(1)
 	if e.warnedFingerprint != leader.Fingerprint {
 		e.warnedFingerprint = leader.Fingerprint
-		e.log.Warn().Str("by", leader.By).Str("its", leader.Fingerprint).Str("own", e.ruleSet.Fingerprint).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
+		e.log.Warn().Str("by", leader.By).Str("its", leader.Fingerprint).Str("own",
+			e.ruleSet.Fingerprint).Msg("the leader has another WATCH_FILE than this process: the leader's rules count")
 	}
 }

@@ -43,8 +43,10 @@ func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
 
 const (
-	ruleFields   = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally group, for, surely and least"
-	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has secret_file"
+	ruleFields = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally " +
+		"group, for, surely and least"
+	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has " +
+		"secret_file"
 
 	maxRules     = 10_000
 	maxTargets   = 32
@@ -92,10 +94,12 @@ func Parse(data []byte) (*RuleSet, error) {
 	}
 	entries := top["rules"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: must be a list of rules, each with %s", ruleFields)
+		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: must be a list of rules, "+
+			"each with %s", ruleFields)
 	}
 	if n := len(entries.Content); n > maxRules {
-		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: at most %d are allowed", n, maxRules)
+		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: at most %d are allowed", n,
+			maxRules)
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {
@@ -135,16 +139,19 @@ func parseWithFiles(data []byte) (*RuleSet, error) {
 
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: must be names, each with %s", targetFields)
+		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: must be names, "+
+			"each with %s", targetFields)
 	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name := node.Content[i]
 		switch {
 		case !targetName.MatchString(name.Value):
-			return nil, yamlfile.Errorf(name.Line, "the name of a target: must be 1 to 32 letters, digits, underscores and hyphens")
+			return nil, yamlfile.Errorf(name.Line, "the name of a target: must be 1 to 32 letters, digits, "+
+				"underscores and hyphens")
 		case lines[name.Value] > 0:
-			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value, lines[name.Value])
+			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value,
+				lines[name.Value])
 		case len(out) == maxTargets:
 			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets", name.Value, maxTargets)
 		}
@@ -159,16 +166,19 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "webhook_file", "secret_file", "alertmanager", "nats", "states[]")
+	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "webhook_file", "secret_file",
+		"alertmanager", "nats", "states[]")
 	if err != nil {
 		return nil, err
 	}
 	t := &Target{
-		Name: name, line: node.Line, Webhook: yamlfile.Value(fields["webhook"]), WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
+		Name: name, line: node.Line, Webhook: yamlfile.Value(fields["webhook"]),
+		WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
 		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
 	}
 	if countNonEmpty(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager and nats", name)
+		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager "+
+			"and nats", name)
 	}
 	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
 		if address != "" && !isURL(address) {
@@ -176,20 +186,25 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 		}
 	}
 	if strings.Contains(t.WebhookFile, "://") {
-		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: must name a file, not hold the URL", name)
+		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: must name a file, not hold the URL",
+			name)
 	}
 	if t.SecretFile != "" && !t.posts() {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
 	}
 	if strings.HasPrefix(t.SecretFile, secretPrefix) {
-		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: must name a file, not hold the secret", name)
+		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: must name a file, not hold "+
+			"the secret", name)
 	}
-	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") || strings.HasPrefix(t.NATS, subjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
-		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: must be a subject without wildcards that does not begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
+	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") ||
+		strings.HasPrefix(t.NATS, subjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
+		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: must be a subject without wildcards that does not "+
+			"begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
 		if !slices.Contains(States, State(s)) {
-			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: must be ok, pending, firing, resolved or unknown", name, s)
+			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: must be ok, pending, "+
+				"firing, resolved or unknown", name, s)
 		}
 		t.States = append(t.States, State(s))
 	}
@@ -215,7 +230,8 @@ func countNonEmpty(texts ...string) (n int) {
 }
 
 func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below", "change", "least", "for", "surely", "to[]")
+	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below",
+		"change", "least", "for", "surely", "to[]")
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +253,8 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	}
 	for _, field := range []string{"key", "prefix"} {
 		if name := text(field); name != "" && hit.CheckName([]byte(name)) != nil {
-			return nil, fieldErrorf(field, "%v: must be 1 to %d bytes of UTF-8 without control characters", hit.CheckName([]byte(name)), hit.MaxName)
+			return nil, fieldErrorf(field, "%v: must be 1 to %d bytes of UTF-8 without control characters",
+				hit.CheckName([]byte(name)), hit.MaxName)
 		}
 	}
 	if prefix := text("prefix"); prefix != "" {
@@ -297,7 +314,8 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		}
 	}
 	if r.Top > 0 && r.Condition.Kind == Below {
-		return nil, fieldErrorf("below", "the counters with most hits are rarely below a threshold: use key, or prefix with group")
+		return nil, fieldErrorf("below", "the counters with most hits are rarely below a threshold: use key, or "+
+			"prefix with group")
 	}
 	for i, name := range r.To {
 		if s.findTarget(name) == nil {

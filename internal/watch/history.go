@@ -80,7 +80,8 @@ func (h *History) reset(stream *stateStream) {
 
 // addChange keeps a change. It is called in the order of the stream.
 func (h *History) addChange(e *entry) {
-	if e.State == "" || e.Repeats != nil || e.Quiet && e.State == e.Previous { // not a record, or one that only renews a lasting state
+	// not a record, or one that only renews a lasting state
+	if e.State == "" || e.Repeats != nil || e.Quiet && e.State == e.Previous {
 		return
 	}
 	h.mu.Lock()
@@ -89,7 +90,8 @@ func (h *History) addChange(e *entry) {
 		h.changes = append([]Change(nil), h.changes[len(h.changes)-maxHistory:]...)
 		maps.DeleteFunc(h.givenUp, func(position uint64, _ []GivenUp) bool { return position < h.changes[0].Position })
 	}
-	h.changes = append(h.changes, Change{ID: e.change().id(), KeyState: e.KeyState, Previous: e.Previous, Quiet: e.Quiet, Position: e.seq})
+	h.changes = append(h.changes, Change{ID: e.change().id(), KeyState: e.KeyState, Previous: e.Previous,
+		Quiet: e.Quiet, Position: e.seq})
 }
 
 // addGiveUp keeps that a change was given up for a target. It may be called twice for the same.
@@ -97,7 +99,8 @@ func (h *History) addGiveUp(g giveUpRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	isSameTarget := func(o GivenUp) bool { return o.Target == g.Target }
-	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position], isSameTarget) {
+	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position],
+		isSameTarget) {
 		h.givenUp[g.Position] = append(h.givenUp[g.Position], g.GivenUp)
 	}
 }
@@ -132,7 +135,8 @@ func (h *History) Report() Report {
 		}
 	}
 	slices.SortFunc(out.States, func(a, b Standing) int {
-		return cmp.Or(slices.Index(severity, a.State)-slices.Index(severity, b.State), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Key, b.Key))
+		return cmp.Or(slices.Index(severity, a.State)-slices.Index(severity, b.State), strings.Compare(a.Rule, b.Rule),
+			strings.Compare(a.Key, b.Key))
 	})
 	return out
 }

@@ -33,26 +33,43 @@ func newMetrics() *metrics {
 	}
 	seconds := func(name, help string, buckets int) prometheus.HistogramOpts {
 		return buildinfo.Native(prometheus.HistogramOpts{
-			Namespace: "tallyroll", Subsystem: "watch", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, buckets),
+			Namespace: "tallyroll", Subsystem: "watch", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, buckets),
 		})
 	}
 	registry := buildinfo.NewRegistry()
 	m := &metrics{
-		Metrics:         &web.Metrics{Registry: registry}, // without metrics of requests, because it answers none
-		evaluations:     prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total", "Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")), []string{"result"}),
-		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds per evaluation, from the query of Redis until the stream has stored the heartbeat.", 14)),
-		lastEvaluation:  prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds", "When this process last evaluated. Only the leader evaluates: take the latest of all processes."))),
-		evaluating:      prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating", "1 if this process is the leader, which evaluates, else 0."))),
-		fileDiffers:     prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another WATCH_FILE than this process."))),
-		states:          prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by state. Only the leader reports them.")), []string{"state"}),
-		changes:         prometheus.NewCounter(prometheus.CounterOpts(name("changes_total", "Changes of states that this process has stored."))),
-		deliveries:      prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total", "Attempts to deliver a change to a target, by result: delivered, failed (retried later), or given_up (listed by GET /v1/watch).")), []string{"target", "result"}),
-		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took per delivered change.", 15), []string{"target"}),
-		delaySeconds:    prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored until it was delivered.", 27), []string{"target"}),
-		undeliveredAge:  prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds", "Age of the oldest undelivered change of a target, or how long posts to Alertmanager have failed, in seconds; 0 if none. Only processes that deliver to the target report it.")), []string{"target"}),
-		waiting:         prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Undelivered changes of a target. Only the process that delivers to it reports them.")), []string{"target"}),
+		Metrics: &web.Metrics{Registry: registry}, // without metrics of requests, because it answers none
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts(name("evaluations_total",
+			"Evaluations of all rules by this process, by result: done, or failed because Redis did not answer.")),
+			[]string{"result"}),
+		evaluateSeconds: prometheus.NewHistogram(seconds("evaluate_seconds", "Seconds per evaluation, from the query "+
+			"of Redis until the stream has stored the heartbeat.", 14)),
+		lastEvaluation: prometheus.NewGauge(prometheus.GaugeOpts(name("last_evaluation_timestamp_seconds",
+			"When this process last evaluated. Only the leader evaluates: take the latest of all processes."))),
+		evaluating: prometheus.NewGauge(prometheus.GaugeOpts(name("evaluating",
+			"1 if this process is the leader, which evaluates, else 0."))),
+		fileDiffers: prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another "+
+			"WATCH_FILE than this process."))),
+		states: prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by "+
+			"state. Only the leader reports them.")), []string{"state"}),
+		changes: prometheus.NewCounter(prometheus.CounterOpts(name("changes_total",
+			"Changes of states that this process has stored."))),
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total",
+			"Attempts to deliver a change to a target, by result: delivered, failed (retried later), or given_up "+
+				"(listed by GET /v1/watch).")), []string{"target", "result"}),
+		deliverySeconds: prometheus.NewHistogramVec(seconds("delivery_seconds", "Seconds that a target took per "+
+			"delivered change.", 15), []string{"target"}),
+		delaySeconds: prometheus.NewHistogramVec(seconds("delay_seconds", "Seconds from when a change was stored "+
+			"until it was delivered.", 27), []string{"target"}),
+		undeliveredAge: prometheus.NewGaugeVec(prometheus.GaugeOpts(name("undelivered_age_seconds",
+			"Age of the oldest undelivered change of a target, or how long posts to Alertmanager have failed, in "+
+				"seconds; 0 if none. Only processes that deliver to the target report it.")), []string{"target"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts(name("waiting", "Undelivered changes of a target. Only "+
+			"the process that delivers to it reports them.")), []string{"target"}),
 	}
-	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.evaluating, m.fileDiffers, m.states, m.changes,
+	m.Registry.MustRegister(m.evaluations, m.evaluateSeconds, m.lastEvaluation, m.evaluating, m.fileDiffers, m.states,
+		m.changes,
 		m.deliveries, m.deliverySeconds, m.delaySeconds, m.undeliveredAge, m.waiting)
 	for _, result := range []string{"done", "failed"} {
 		m.evaluations.WithLabelValues(result)

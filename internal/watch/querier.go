@@ -54,7 +54,8 @@ type counterWindow struct {
 
 func (w counterWindow) question() window.Question {
 	if w.previous {
-		return window.Question{Counter: w.counter, Span: window.Span{To: window.Now, Calendar: previousWindow(w.length)}}
+		return window.Question{Counter: w.counter,
+			Span: window.Span{To: window.Now, Calendar: previousWindow(w.length)}}
 	}
 	return window.Question{Counter: w.counter, Span: window.Last(w.length)}
 }
@@ -229,7 +230,8 @@ func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, e
 		out.asOf = min(out.asOf, page.AsOf, page.Now)
 		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
 		if len(out.counters) > q.maxSum {
-			return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)}, nil
+			return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)},
+				nil
 		}
 		if question.After = page.Next; page.Next == "" {
 			return out, nil
@@ -261,7 +263,8 @@ type answerSet struct {
 // fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each
 // refusal costs a round trip, so after one the trips become smaller.
 func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (*answerSet, error) {
-	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer), refused: make(map[counterWindow]string)}
+	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer),
+		refused: make(map[counterWindow]string)}
 	queued := make(map[counterWindow]bool)
 	var order []counterWindow
 	for _, r := range rules {

@@ -124,7 +124,8 @@ func (f Figures) unknownReason() string {
 
 // add adds another counter's figures of the same window. Sums saturate.
 func (f *Figures) add(o Figures) {
-	f.Total, f.Lower, f.Upper = addSaturating(f.Total, o.Total), addSaturating(f.Lower, o.Lower), addSaturating(f.Upper, o.Upper)
+	f.Total, f.Lower, f.Upper = addSaturating(f.Total, o.Total), addSaturating(f.Lower, o.Lower),
+		addSaturating(f.Upper, o.Upper)
 	f.Fresh, f.Complete, f.Young = f.Fresh && o.Fresh, f.Complete && o.Complete, f.Young || o.Young
 }
 
@@ -165,13 +166,16 @@ func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
 		holds = known && (current.Upper < c.Threshold || !c.Surely && current.Total < c.Threshold)
 	case ByPercent:
 		known = known && previous.isKnown()
-		rise, fall := current.Lower > previous.Upper && !c.isLess(current.Lower, previous.Upper), current.Upper < previous.Lower && !c.isMore(current.Upper, previous.Lower)
+		rise, fall := current.Lower > previous.Upper && !c.isLess(current.Lower, previous.Upper),
+			current.Upper < previous.Lower && !c.isMore(current.Upper, previous.Lower)
 		switch {
 		case c.Threshold > 0:
-			holds = previous.isKnown() && rise || known && !c.Surely && current.Total > previous.Total && !c.isLess(current.Total, previous.Total)
+			holds = previous.isKnown() && rise || known && !c.Surely && current.Total > previous.Total &&
+				!c.isLess(current.Total, previous.Total)
 		default:
 			fails = previous.isKnown() && c.isMore(current.Lower, previous.Upper)
-			holds = known && (fall || !c.Surely && current.Total < previous.Total && !c.isMore(current.Total, previous.Total))
+			holds = known && (fall || !c.Surely && current.Total < previous.Total &&
+				!c.isMore(current.Total, previous.Total))
 		}
 		holds = holds && max(current.Lower, previous.Lower) >= c.Least
 	}

@@ -31,7 +31,9 @@ const (
 // Run evaluates the rules and notifies the targets until ctx ends. It waits for NATS and Redis. At each
 // signal of reload, which may be nil, it reads the file again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
-	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6], timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log, ruleSetChanged: make(chan struct{}, 1)}
+	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6],
+		timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log,
+		ruleSetChanged: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
 	_, err := setting.Open(s.server.Files, "rules", settings.file(), parseWithFiles, s.storeRuleSet)
 	if err != nil {
@@ -41,7 +43,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("redis",
+		settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
 		Str("url", listeners.URL()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
@@ -96,7 +99,8 @@ func (s *service) storeRuleSet(set *RuleSet, line *zerolog.Event) {
 func (s *service) warnUnsignedWebhooks(set *RuleSet) {
 	for _, t := range set.Targets {
 		if t.posts() && t.SecretFile == "" {
-			s.log.Warn().Str("target", t.Name).Msg("webhook has no secret_file: its changes are not signed, so its receiver cannot verify the sender")
+			s.log.Warn().Str("target", t.Name).Msg("webhook has no secret_file: its changes are not signed, so its " +
+				"receiver cannot verify the sender")
 		}
 	}
 }
@@ -165,15 +169,18 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	for _, t := range set.Targets {
 		s.metrics.initTarget(t.Name)
 		if t.Alertmanager != "" {
-			a := &alertSync{stream: stream, target: t, client: newClient(), timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log}
+			a := &alertSync{stream: stream, target: t, client: newClient(), timeout: s.settings.Timeout,
+				timeouts: s.timeouts, metrics: s.metrics, log: s.log}
 			tasks = append(tasks, func() error { return a.run(gctx, s.settings.Interval) })
 			continue
 		}
 		d := &delivery{
-			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), timeout: s.settings.Timeout, giveUp: s.settings.GiveUp,
+			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), timeout: s.settings.Timeout,
+			giveUp:   s.settings.GiveUp,
 			timeouts: s.timeouts, metrics: s.metrics, log: s.log,
 		}
-		if err := d.openProgress(openCtx, info.State.LastSeq); err != nil { // before the first evaluation, so that the target misses no change
+		// before the first evaluation, so that the target misses no change
+		if err := d.openProgress(openCtx, info.State.LastSeq); err != nil {
 			return err
 		}
 		tasks = append(tasks, func() error { return d.run(gctx) })
@@ -182,7 +189,8 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		group.Go(run)
 	}
 	e := &evaluator{
-		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process, interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
+		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process,
+		interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
 		runCtx: ctx, metrics: s.metrics, log: s.log, lostStates: s.lostStates,
 	}
 	caughtUp := make(chan struct{})

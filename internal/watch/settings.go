@@ -43,7 +43,8 @@ func (s *Settings) Validate() error {
 		return err
 	}
 	if s.File == "" {
-		return &setting.Error{Key: "WATCH_FILE", MustBe: "the name of a YAML file with rules and targets (docs/watch.md)"}
+		return &setting.Error{Key: "WATCH_FILE", MustBe: "the name of a YAML file with rules and targets " +
+			"(docs/watch.md)"}
 	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
@@ -59,16 +60,19 @@ func (s *Settings) Validate() error {
 		{"WATCH_GIVE_UP", s.GiveUp, time.Second, s.Keep},
 	} {
 		if d.value < d.least || d.value > d.most {
-			return &setting.Error{Key: d.key, Value: d.value.String(), MustBe: fmt.Sprintf("a duration from %v to %v", d.least, d.most)}
+			return &setting.Error{Key: d.key, Value: d.value.String(), MustBe: fmt.Sprintf("a duration from %v to %v",
+				d.least, d.most)}
 		}
 	}
 	if s.Replicas < 1 || s.Replicas > 5 {
-		return &setting.Error{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas), MustBe: "a whole number from 1 to 5"}
+		return &setting.Error{Key: "WATCH_REPLICAS", Value: fmt.Sprint(s.Replicas),
+			MustBe: "a whole number from 1 to 5"}
 	}
 	if s.Worker == "" {
 		s.Worker, _ = os.Hostname()
 	}
-	return setting.CheckMost(setting.Most{Key: "WATCH_CHANGES", N: s.Changes}, setting.Most{Key: "WATCH_MAX_STATES", N: int64(s.MaxStates)}, setting.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
+	return setting.CheckMost(setting.Most{Key: "WATCH_CHANGES", N: s.Changes}, setting.Most{Key: "WATCH_MAX_STATES",
+		N: int64(s.MaxStates)}, setting.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
 }
 
 func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }

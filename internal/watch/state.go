@@ -87,9 +87,12 @@ const clockTolerance = 5 * time.Second
 // advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) advance(result Result) (out Record, changed bool) {
 	out = Record{
-		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(), Window: human.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(), At: toTime(result.At), Reason: result.Reason},
-		Since:    toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified, Previous: r.State,
-		Many: result.Rule.hasManyKeys() && result.Key != "",
+		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(),
+			Window: human.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(),
+			At: toTime(result.At), Reason: result.Reason},
+		Since: toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified,
+		Previous: r.State,
+		Many:     result.Rule.hasManyKeys() && result.Key != "",
 	}
 	out.Total, out.Lower, out.Upper = result.bounds()
 	if result.AsOf > 0 {
@@ -153,7 +156,8 @@ func (r *Record) setRecipients(previous Record, reason string) {
 // finish returns the last record of a state whose rule or key is gone.
 func (r Record) finish(at int64, reason string) Record {
 	out := r
-	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = toTime(at), toTime(at), r.State, reason, true, time.Time{}
+	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = toTime(at), toTime(at), r.State, reason, true,
+		time.Time{}
 	out.State = OK
 	if r.Open {
 		out.State, out.Open = Resolved, false

@@ -35,7 +35,8 @@ type Retention struct {
 }
 
 // openStream finds or creates the stream of a namespace. It leaves an existing one as it is.
-func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Retention) (*jetstream.StreamInfo, error) {
+func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Retention) (*jetstream.StreamInfo,
+	error) {
 	name := StreamName(namespace)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -66,13 +67,15 @@ type stateStream struct {
 }
 
 func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
-	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry), leases: make(map[string]*lease)}, js: js}
+	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry),
+		leases: make(map[string]*lease)}, js: js}
 }
 
 // follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.
 func (s *stateStream) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
 	consumer, err := s.js.OrderedConsumer(ctx, StreamName(s.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{buildSubject(s.namespace, ">")}, DeliverPolicy: policy, InactiveThreshold: consumerTimeout,
+		FilterSubjects: []string{buildSubject(s.namespace, ">")}, DeliverPolicy: policy,
+		InactiveThreshold: consumerTimeout,
 	})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", StreamName(s.namespace), err)
@@ -93,7 +96,8 @@ func (s *stateStream) follow(ctx context.Context, policy jetstream.DeliverPolicy
 	})
 }
 
-func readMessages(ctx context.Context, consumer jetstream.Consumer, handle func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+func readMessages(ctx context.Context, consumer jetstream.Consumer,
+	handle func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
 	if err != nil {
 		return fmt.Errorf("read the stream of states: %w", err)

@@ -84,7 +84,9 @@ func (t *Target) newNotifier(js jetstream.JetStream) notifier {
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 2 * maxConcurrent
-	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // sendRequest sends a request, and returns an error unless the answer is 2xx. The error quotes neither the
@@ -184,13 +186,15 @@ func signBody(file, id string, now time.Time, body []byte) (string, error) {
 	}
 	secrets := strings.Fields(string(text))
 	if len(secrets) == 0 || len(secrets) > maxSecrets {
-		return "", fmt.Errorf("secret_file %s has %d secrets: must have 1 to %d, each on a line", file, len(secrets), maxSecrets)
+		return "", fmt.Errorf("secret_file %s has %d secrets: must have 1 to %d, each on a line", file, len(secrets),
+			maxSecrets)
 	}
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {
 		key, err := standardwebhooks.NewWebhook(secret)
 		if err != nil || strings.TrimPrefix(secret, secretPrefix) == "" {
-			return "", fmt.Errorf("secret_file %s: the secret on line %d is not %s followed by base64", file, i+1, secretPrefix)
+			return "", fmt.Errorf("secret_file %s: the secret on line %d is not %s followed by base64", file, i+1,
+				secretPrefix)
 		}
 		if signatures[i], err = key.Sign(id, now, body); err != nil {
 			return "", err

@@ -54,7 +54,8 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 		if s.AsOf > 0 {
 			asOf = toTime(s.AsOf).Format(time.RFC3339)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, formatBound(total), formatBound(lower), formatBound(upper),
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, formatBound(total),
+			formatBound(lower), formatBound(upper),
 			human.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
 	}
 	return tw.Flush()

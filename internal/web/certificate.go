@@ -53,9 +53,10 @@ func OpenCertificate(from ServerFiles, files *setting.Files) (*Certificate, erro
 	if from.ClientCA.File != "" {
 		settings = append(settings, from.ClientCA)
 	}
-	file, err := setting.OpenAll(files, "certificate", settings, from.parse, func(config *tls.Config, line *zerolog.Event) {
-		line.Time("until", config.Certificates[0].Leaf.NotAfter)
-	})
+	file, err := setting.OpenAll(files, "certificate", settings, from.parse,
+		func(config *tls.Config, line *zerolog.Event) {
+			line.Time("until", config.Certificates[0].Leaf.NotAfter)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -64,5 +65,7 @@ func OpenCertificate(from ServerFiles, files *setting.Files) (*Certificate, erro
 
 // TLS returns a server's configuration whose handshakes use the files as last read.
 func (c *Certificate) TLS() *tls.Config {
-	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.file.Load(), nil }}
+	return &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return c.file.Load(), nil
+	}}
 }

@@ -33,7 +33,8 @@ func (h *Hosts) UnmarshalText(text []byte) error {
 	for name := range strings.SplitSeq(string(text), ",") {
 		name = plainHost(strings.TrimSpace(name))
 		if !hostName.MatchString(name) {
-			return errors.New("* or comma-separated names of hosts in ASCII, without a scheme and a port, such as stats.example.com")
+			return errors.New("* or comma-separated names of hosts in ASCII, without a scheme and a port, such as " +
+				"stats.example.com")
 		}
 		h.names = append(h.names, name)
 	}
@@ -69,5 +70,6 @@ func (h Hosts) Refuse(r *http.Request, key string) string {
 	if r.TLS != nil || h.IsKnown(r.Host) {
 		return ""
 	}
-	return fmt.Sprintf("%.64q is not a known name of this service, so a web page may have led a browser here: ask for an address, or name the host in %s", r.Host, key)
+	return fmt.Sprintf("%.64q is not a known name of this service, so a web page may have led a browser here: ask for "+
+		"an address, or name the host in %s", r.Host, key)
 }

@@ -21,45 +21,71 @@ type Kind struct {
 
 // Kinds that must be distinguished from others with the same status.
 var (
-	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
-	TakeUnknown          = &Kind{"take-unknown", http.StatusNotFound, "No take of this id", "settle under the limits and keys as taken, within ttl; otherwise the hits stay counted as taken"}
-	NotSettled           = &Kind{"not-settled", http.StatusUnprocessableEntity, "It cannot be settled", "settle takes of 1 hit or more, under the policy cells or log"}
-	KeyOutsidePrefix     = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix", "correct the keys, or use another token"}
-	TokenLacksRight      = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right", "use a token that has the right that detail names"}
-	NotStored            = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored", "send the same again after Retry-After: nothing of it is stored"}
-	StoredUnknown        = &Kind{"stored-unknown", http.StatusGatewayTimeout, "Stored or not is unknown", "send the same again with the same Idempotency-Key, or accept that it may count twice"}
-	ForeignOrigin        = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin", "ask from the service's own page or from a server, or ask the operator for the setting that detail names"}
-	UnknownHost          = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service", "ask for the service's address, or ask the operator for the setting that detail names"}
-	TakesOff             = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask the operator for QUERY_TAKE"}
-	EraseOff             = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask the operator for QUERY_ERASE"}
-	NotConfirmed         = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed", "list what there is, and ask again with the number that detail names"}
-	LeaseEnded           = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the slot, or acquire a new one"}
-	TooManyExports       = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once", "ask the same again after Retry-After"}
-	NothingCounted       = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet", "ask the operator to start ingest"}
-	NotYet               = &Kind{"not-yet", http.StatusServiceUnavailable, "Not counted yet", "ask the same again after Retry-After, or with a longer wait"}
-	TooOld               = &Kind{"too-old", http.StatusServiceUnavailable, "Counting is behind", "ask the same again after Retry-After, or with a longer max_age"}
-	RightsMissing        = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command", "ask the operator to give the Redis user its rights"}
-	ForeignKey           = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key", "ask the operator to look at the key that detail names"}
+	IdempotencyKeyReused = &Kind{"idempotency-key-reused", http.StatusUnprocessableEntity,
+		"Idempotency key used for something else", "take a new key for new hits; nothing of this request is stored"}
+	TakeUnknown = &Kind{"take-unknown", http.StatusNotFound, "No take of this id", "settle under the limits and " +
+		"keys as taken, within ttl; otherwise the hits stay counted as taken"}
+	NotSettled = &Kind{"not-settled", http.StatusUnprocessableEntity, "It cannot be settled",
+		"settle takes of 1 hit or more, under the policy cells or log"}
+	KeyOutsidePrefix = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix",
+		"correct the keys, or use another token"}
+	TokenLacksRight = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right",
+		"use a token that has the right that detail names"}
+	NotStored = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored",
+		"send the same again after Retry-After: nothing of it is stored"}
+	StoredUnknown = &Kind{"stored-unknown", http.StatusGatewayTimeout, "Stored or not is unknown",
+		"send the same again with the same Idempotency-Key, or accept that it may count twice"}
+	ForeignOrigin = &Kind{"foreign-origin", http.StatusForbidden, "Sent for a page of another origin",
+		"ask from the service's own page or from a server, or ask the operator for the setting that detail names"}
+	UnknownHost = &Kind{"unknown-host", http.StatusForbidden, "Not a name of the service",
+		"ask for the service's address, or ask the operator for the setting that detail names"}
+	TakesOff = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask the operator " +
+		"for QUERY_TAKE"}
+	EraseOff     = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask the operator for QUERY_ERASE"}
+	NotConfirmed = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed",
+		"list what there is, and ask again with the number that detail names"}
+	LeaseEnded = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the slot, or " +
+		"acquire a new one"}
+	TooManyExports = &Kind{"too-many-exports", http.StatusTooManyRequests, "Too many exports at once",
+		"ask the same again after Retry-After"}
+	NothingCounted = &Kind{"nothing-counted", http.StatusServiceUnavailable, "Nothing has been counted yet",
+		"ask the operator to start ingest"}
+	NotYet = &Kind{"not-yet", http.StatusServiceUnavailable, "Not counted yet",
+		"ask the same again after Retry-After, or with a longer wait"}
+	TooOld = &Kind{"too-old", http.StatusServiceUnavailable, "Counting is behind",
+		"ask the same again after Retry-After, or with a longer max_age"}
+	RightsMissing = &Kind{"rights-missing", http.StatusServiceUnavailable, "Redis refuses its user a command",
+		"ask the operator to give the Redis user its rights"}
+	ForeignKey = &Kind{"foreign-key", http.StatusInternalServerError, "Another program has written to a key",
+		"ask the operator to look at the key that detail names"}
 )
 
 var byStatus = []*Kind{
 	{Name: "bad-request", Status: http.StatusBadRequest, Do: "correct what detail and errors name"},
-	{Name: "unauthorized", Status: http.StatusUnauthorized, Do: "send Authorization: Bearer with a token that is known"},
+	{Name: "unauthorized", Status: http.StatusUnauthorized, Do: "send Authorization: Bearer with a token that " +
+		"is known"},
 	{Name: "forbidden", Status: http.StatusForbidden, Do: "nothing: not allowed from there"},
 	{Name: "not-found", Status: http.StatusNotFound, Do: "see /docs for what there is"},
 	{Name: "method-not-allowed", Status: http.StatusMethodNotAllowed, Do: "use a method of Allow"},
 	{Name: "request-timeout", Status: http.StatusRequestTimeout, Do: "send the body without pauses"},
 	{Name: "too-large", Status: http.StatusRequestEntityTooLarge, Do: "ask or send in parts; detail names the setting"},
-	{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Do: "send one of the types or encodings that detail names"},
+	{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Do: "send one of the types or " +
+		"encodings " +
+		"that detail names"},
 	{Name: "fault", Status: http.StatusInternalServerError, Do: "report it to the operator: the log has more"},
-	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask the operator for the setting that detail names"},
+	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask the operator for the setting that " +
+		"detail names"},
 	{Name: "unavailable", Status: http.StatusServiceUnavailable, Do: "ask the same again after Retry-After"},
 }
 
 // Kinds lists all kinds by status.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, TakeUnknown, NotSettled, KeyOutsidePrefix, TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports, NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
-	slices.SortStableFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name)) })
+	all := append([]*Kind{IdempotencyKeyReused, TakeUnknown, NotSettled, KeyOutsidePrefix, TokenLacksRight, NotStored,
+		StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports,
+		NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
+	slices.SortStableFunc(all, func(a, b *Kind) int {
+		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name))
+	})
 	return all
 }
 

@@ -39,14 +39,16 @@ type Leaving struct{ asked context.Context }
 
 // Begin returns a context that ends a delay after ctx, for all that the service needs to serve. The caller
 // must call stop when the service has ended.
-func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving context.Context, leaving Leaving, stop func()) {
+func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving context.Context, leaving Leaving,
+	stop func()) {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
 		if s.Delay <= 0 {
 			cancel()
 			return
 		}
-		log.Info().Stringer("delay", s.Delay).Msg("asked to stop: not ready any more, and serving until SHUTDOWN_DELAY is over")
+		log.Info().Stringer("delay", s.Delay).Msg("asked to stop: not ready any more, and serving until " +
+			"SHUTDOWN_DELAY is over")
 		over := time.NewTimer(s.Delay)
 		defer over.Stop()
 		select {
@@ -91,7 +93,8 @@ func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.C
 
 // Serve answers HTTP on the listener until ctx ends, or HTTPS with a certificate. Requests under way then
 // have five seconds. A handler that answers for longer than WriteTimeout must move its own deadline.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate, options ...func(*http.Server)) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate,
+	options ...func(*http.Server)) error {
 	srv := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -143,7 +146,8 @@ func Listen(key, addr string) (net.Listener, error) {
 	if err != nil {
 		allowed := fmt.Sprintf("a host:port of this machine (%v)", err)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			allowed = fmt.Sprintf("a host:port that is free (%v): stop what listens there, or set %s to another port; port 0 is any free one", err, key)
+			allowed = fmt.Sprintf("a host:port that is free (%v): stop what listens there, or set %s to another port; "+
+				"port 0 is any free one", err, key)
 		}
 		return nil, &setting.Error{Key: key, Value: addr, MustBe: allowed}
 	}

@@ -76,7 +76,8 @@ func (s *Server) whyNotReady(ctx context.Context) string {
 
 // Wrap is the first middleware of every request. It measures it, and recovers from a panic. next gets the
 // mux's handler and its pattern; without a route, "" and the mux's own answer.
-func (s *Server) Wrap(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string, handler http.Handler)) http.Handler {
+func (s *Server) Wrap(mux *http.ServeMux, next func(w *Response, r *http.Request, pattern string,
+	handler http.Handler)) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		if ctx := trace.With(r.Context(), r.Header); ctx != r.Context() {
@@ -98,7 +99,8 @@ func (s *Server) recovered(w *Response, r *http.Request, v any) {
 	if v == http.ErrAbortHandler {
 		panic(v) // a handler cuts the connection in this way, which net/http does not log
 	}
-	s.Log.Error().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Interface("panic", fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
+	s.Log.Error().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Interface("panic",
+		fmt.Sprint(v)).Str("stack", string(debug.Stack())).Msg("request failed")
 	if w.status == 0 {
 		NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log").Write(w)
 	}
@@ -113,7 +115,8 @@ func (s *Server) measure(w *Response, r *http.Request, pattern string, took time
 	}
 	code := w.Status()
 	s.Metrics.Observe(pattern, code, took)
-	s.Log.Debug().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took", took).AnErr("undelivered", w.err).Msg("request")
+	s.Log.Debug().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took",
+		took).AnErr("undelivered", w.err).Msg("request")
 }
 
 // Addresses are where a service listens.
@@ -189,11 +192,12 @@ type Metrics struct {
 // NewMetrics returns the metrics of a program. Requests are measured in this many buckets, from half a
 // millisecond on, each twice as long as the previous one.
 func NewMetrics(program string, buckets int) *Metrics {
-	m := &Metrics{Registry: buildinfo.NewRegistry(), requestSeconds: prometheus.NewHistogramVec(buildinfo.Native(prometheus.HistogramOpts{
-		Namespace: "tallyroll", Subsystem: program, Name: "request_seconds",
-		Help:    "Seconds from a request's header to the end of its answer, by route and status.",
-		Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
-	}), []string{"route", "code"})}
+	m := &Metrics{Registry: buildinfo.NewRegistry(),
+		requestSeconds: prometheus.NewHistogramVec(buildinfo.Native(prometheus.HistogramOpts{
+			Namespace: "tallyroll", Subsystem: program, Name: "request_seconds",
+			Help:    "Seconds from a request's header to the end of its answer, by route and status.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, buckets),
+		}), []string{"route", "code"})}
 	m.Registry.MustRegister(m.requestSeconds)
 	return m
 }
@@ -212,10 +216,12 @@ func NoRoute(w http.ResponseWriter, r *http.Request, plain http.Handler) {
 	plain.ServeHTTP(answer, r)
 	if allow := answer.header.Get("Allow"); answer.status == http.StatusMethodNotAllowed && allow != "" {
 		w.Header().Set("Allow", allow)
-		NewProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed for %s: must be one of %s", Excerpt(r.Method), Excerpt(r.URL.Path), allow)).Write(w)
+		NewProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed for %s: must be one of %s",
+			Excerpt(r.Method), Excerpt(r.URL.Path), allow)).Write(w)
 		return
 	}
-	NewProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s: /docs lists what there is", Excerpt(r.URL.Path))).Write(w)
+	NewProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s: /docs lists what there is",
+		Excerpt(r.URL.Path))).Write(w)
 }
 
 type discard struct {

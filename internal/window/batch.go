@@ -119,7 +119,8 @@ const fewSlots = 8
 
 // NewBatch returns an empty batch.
 func NewBatch(layout Layout) *Batch {
-	b := &Batch{layout: layout, shards: make([]ShardBatch, layout.Shards), hits: kindOf(layout.Tiers), uniques: kindOf(layout.UniqueTiers)}
+	b := &Batch{layout: layout, shards: make([]ShardBatch, layout.Shards), hits: kindOf(layout.Tiers),
+		uniques: kindOf(layout.UniqueTiers)}
 	for i := range b.shards {
 		b.shards[i] = newShardBatch(layout)
 	}

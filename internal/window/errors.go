@@ -15,7 +15,8 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("key %s is not Tallyroll's: %v: something else writes to this namespace; move or delete that key", e.Key, e.Err)
+	return fmt.Sprintf("key %s is not Tallyroll's: %v: something else writes to this namespace; move or delete "+
+		"that key", e.Key, e.Err)
 }
 
 func (e *ForeignError) Unwrap() error { return e.Err }
@@ -37,5 +38,7 @@ type EvictionError struct {
 }
 
 func (e *EvictionError) Error() string {
-	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk", e.Server, e.Policy)
+	return fmt.Sprintf("%s has maxmemory-policy %s: it may throw away cursors and counts when its memory is full, and "+
+		"totals would be wrong without warning: set noeviction, or INGEST_ALLOW_EVICTION=true to accept that risk",
+		e.Server, e.Policy)
 }

@@ -232,7 +232,8 @@ func refine(l Layout, t Tier, r Range, now int64) (finer Tier, edge int64, ok bo
 		if finer.Cell >= t.Cell {
 			break
 		}
-		if now-edge <= finer.Window.Milliseconds() && finer.Since <= edge && finer.CellStart(finer.CellAt(edge)) == edge {
+		if now-edge <= finer.Window.Milliseconds() && finer.Since <= edge &&
+			finer.CellStart(finer.CellAt(edge)) == edge {
 			return finer, edge, true
 		}
 	}
@@ -294,10 +295,12 @@ func (p *Plan) HashCount() (n int) {
 
 // ReadsLike reports whether two plans read the same hashes of their counters in the same way and order.
 func (p *Plan) ReadsLike(o *Plan) bool {
-	return slices.EqualFunc(p.Unions, o.Unions, slices.Equal[Union]) && slices.EqualFunc(p.Stretches, o.Stretches, func(a, b stretch) bool {
-		return a.Tier == b.Tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
-			(!p.Sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) && a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
-	})
+	return slices.EqualFunc(p.Unions, o.Unions, slices.Equal[Union]) && slices.EqualFunc(p.Stretches, o.Stretches,
+		func(a, b stretch) bool {
+			return a.Tier == b.Tier && a.firstEpoch == b.firstEpoch && a.lastEpoch == b.lastEpoch &&
+				(!p.Sums || a.holds(a.firstEpoch) == b.holds(b.firstEpoch) &&
+					a.holds(a.lastEpoch) == b.holds(b.lastEpoch))
+		})
 }
 
 // Capacity returns how many cells the plan's hashes can hold.

@@ -344,7 +344,8 @@ func (p SeriesPlan) tierAt(milli int64) Tier {
 
 // Series returns a series without counts, and without its shard's progress.
 func (p SeriesPlan) Series(q SeriesQuestion, now int64) Series {
-	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.Step) * time.Millisecond, Edges: p.edges, Tier: p.Tier, Now: now}
+	out := Series{Range: p.Range, Asked: p.asked, Step: time.Duration(p.Step) * time.Millisecond, Edges: p.edges,
+		Tier: p.Tier, Now: now}
 	if p.edges != nil {
 		out.Steps = q.Steps
 	}

@@ -28,7 +28,9 @@ func HasSameCells(t Tier, o Tier) bool {
 func (ts Tiers) Lacking(from, now int64) (out Tiers) {
 	for i, t := range ts {
 		begin := max(from, now-t.Window.Milliseconds())
-		if t.Since > begin && !slices.ContainsFunc(ts[i+1:], func(coarser Tier) bool { return coarser.Since <= begin }) {
+		if t.Since > begin && !slices.ContainsFunc(ts[i+1:], func(coarser Tier) bool {
+			return coarser.Since <= begin
+		}) {
 			out = append(out, t)
 		}
 	}
@@ -94,12 +96,14 @@ func ParseTiers(s string) (Tiers, error) {
 			return nil, err
 		}
 		if cells := int64(t.Window / t.Cell); cells > maxCells {
-			return nil, fmt.Errorf("tier %s has %d cells in a window; at most %d are allowed: use larger cells or a shorter window", t, cells, maxCells)
+			return nil, fmt.Errorf("tier %s has %d cells in a window; at most %d are allowed: use larger cells or a "+
+				"shorter window", t, cells, maxCells)
 		}
 		if len(tiers) > 0 {
 			last := tiers[len(tiers)-1]
 			if t.Cell <= last.Cell || t.Window <= last.Window {
-				return nil, fmt.Errorf("tier %s after %s: tiers go from fine to coarse, each with a larger cell and a longer window than the one before", t, last)
+				return nil, fmt.Errorf("tier %s after %s: tiers go from fine to coarse, each with a larger cell and a "+
+					"longer window than the one before", t, last)
 			}
 		}
 		tiers = append(tiers, t)
@@ -173,7 +177,8 @@ func parseTier(pair string) (Tier, error) {
 		return Tier{}, fmt.Errorf("tier %q: window: %w", pair, err)
 	}
 	if t.Window%t.Cell != 0 {
-		return Tier{}, fmt.Errorf("tier %q: a window is a whole number of cells, and %s is not a multiple of %s", pair, window, cell)
+		return Tier{}, fmt.Errorf("tier %q: a window is a whole number of cells, and %s is not a multiple of %s", pair,
+			window, cell)
 	}
 	return t, nil
 }

@@ -24,7 +24,8 @@ const (
 const UniqueCells = "unique cells"
 
 // ErrNoUniques means that the namespace has no unique tiers.
-var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off, as make run starts its own if it finds no redis-server, because its stand-in for Redis cannot count them")
+var ErrNoUniques = errors.New("this namespace counts no uniques: its workers were started with UNIQUE_TIERS=off, as " +
+	"make run starts its own if it finds no redis-server, because its stand-in for Redis cannot count them")
 
 type unionCell struct {
 	Tier   Tier
@@ -191,7 +192,8 @@ func (l Layout) PlanUniques(q Question, now int64, doubt bool) (UniquePlan, erro
 	if err != nil {
 		return UniquePlan{}, NameUniques(err)
 	}
-	p := UniquePlan{NewPlan(unique, q.Counter, asked, now, tier), coverUniques(unique, asked, now, asked.To == now && !doubt)}
+	p := UniquePlan{NewPlan(unique, q.Counter, asked, now, tier), coverUniques(unique, asked, now, asked.To == now &&
+		!doubt)}
 	p.Plan.Unions = p.Cover.unions()
 	return p, nil
 }

@@ -167,7 +167,8 @@ func (c *streamCheck) subscribe(discoverDue wait.Signal) (stop func(), err error
 	}
 	_ = conn.FlushTimeout(checkWithin) // a refusal arrives before the flush is answered
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
-		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right to read them at once",
+		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right "+
+			"to read them at once",
 			streamCreated, discoverEvery)
 	}
 	return stop, nil

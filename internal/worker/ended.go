@@ -33,7 +33,8 @@ type endings struct {
 // list (known) has, or that are live in Redis (listed; nil if Redis does not answer), but that all lacks. A
 // list may be incomplete, so a stream counts as deleted only after the server has answered twice that it does
 // not exist.
-func (e *endings) endDeleted(ctx context.Context, known, all []string, listed map[string]schema.Listed) (still []string) {
+func (e *endings) endDeleted(ctx context.Context, known, all []string,
+	listed map[string]schema.Listed) (still []string) {
 	reads := e.readable()
 	candidates := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !e.fleet.AnyMayRead(name) })
 	for name, l := range listed {

@@ -27,7 +27,8 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 	if from != "none" {
 		at, err := parseDay(from)
 		if err != nil || at.UnixMilli() < 1 || at.After(time.Now()) {
-			return setting.BadUsage("--complete-from: %.40q is not allowed: a past date such as 2026-09-01 (UTC), an RFC 3339 time, or none", from)
+			return setting.BadUsage("--complete-from: %.40q is not allowed: a past date such as 2026-09-01 (UTC), an "+
+				"RFC 3339 time, or none", from)
 		}
 		d = schema.Declaration{From: at.UnixMilli(), At: time.Now().UnixMilli(), By: cmp.Or(by, processUser())}
 		if err := hit.CheckName([]byte(d.By)); err != nil {
@@ -47,9 +48,11 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 	case err != nil:
 		return err
 	case d.From >= counted:
-		return setting.BadUsage("--complete-from: counting in the namespace %s began at %s: answers from then on are complete without it, so declare an earlier time", settings.Redis.Namespace, hit.Moment(counted))
+		return setting.BadUsage("--complete-from: counting in the namespace %s began at %s: answers from then on are "+
+			"complete without it, so declare an earlier time", settings.Redis.Namespace, hit.Moment(counted))
 	case d.From == 0:
-		fmt.Fprintf(out, "the namespace %s has no declaration: answers are complete from %s on, when counting began\n", settings.Redis.Namespace, hit.Moment(max(counted, missing)))
+		fmt.Fprintf(out, "the namespace %s has no declaration: answers are complete from %s on, when counting began\n",
+			settings.Redis.Namespace, hit.Moment(max(counted, missing)))
 	default:
 		fmt.Fprintf(out, "the namespace %s is declared complete from %s on, by %s; counting began at %s\n",
 			settings.Redis.Namespace, hit.Moment(d.From), d.By, hit.Moment(counted))
@@ -70,8 +73,10 @@ func checkCoverage(ctx context.Context, store *schema.Store, d schema.Declaratio
 		return errors.Join(err, failed)
 	}
 	for _, t := range layout.Tiers.Lacking(d.From, d.At) {
-		err = errors.Join(err, fmt.Errorf("the declaration does not cover the tier %s: ingest --retier built its cells "+
-			"from others, which held all hits only from %s on: answers that reach further back stay incomplete; if you need them, "+
+		err = errors.Join(err, fmt.Errorf("the declaration does not cover the tier %s: ingest --retier built "+
+			"its cells "+
+			"from others, which held all hits only from %s on: answers that reach further back stay incomplete; if "+
+			"you need them, "+
 			"count into a new namespace with these tiers, import, and declare there", t, hit.Moment(t.Since)))
 	}
 	return err

@@ -108,7 +108,9 @@ func (o *ownStreams) missingSubjects(all []string) map[string]string {
 	if len(own) == 1 || !slices.ContainsFunc(all, func(name string) bool { return own[name] != "" }) {
 		return nil // INGEST_PARTITIONS is 1, or no existing stream is a partition
 	}
-	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(all, name) || !o.settings.Streams.Match(name) })
+	maps.DeleteFunc(own, func(name, _ string) bool {
+		return slices.Contains(all, name) || !o.settings.Streams.Match(name)
+	})
 	return own
 }
 
@@ -141,7 +143,8 @@ func (o *ownStreams) create(ctx context.Context, subjects map[string]string) ([]
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil, o.createError(ctx, name, subject, err)
 		}
-		o.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", o.settings.MaxAge).Int("replicas", o.settings.Replicas).Msg("stream created")
+		o.log.Info().Str("stream", name).Str("subject", subject).Stringer("max_age", o.settings.MaxAge).Int("replicas",
+			o.settings.Replicas).Msg("stream created")
 		names = append(names, name)
 	}
 	return names, nil
@@ -159,10 +162,13 @@ func (o *ownStreams) warnUnusedSettings(ctx context.Context, all []string) {
 	}
 	existing := slices.DeleteFunc(slices.Clone(read), func(name string) bool { return own[name] == "" })
 	if s.Partitions > 1 && len(existing) == 0 {
-		warn("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates the others)")
+		warn("INGEST_PARTITIONS", s.Partitions, "streams are created only if none matches INGEST_STREAMS; "+
+			"docs/scaling.md describes how to change to several (create HITS_0 by hand, and the next start creates "+
+			"the others)")
 	}
 	if s.Partitions == 1 && len(existing) == 0 && s.SubjectGiven {
-		warn("INGEST_SUBJECT", s.Subject, "only for the stream HITS, which is created only if no stream matches INGEST_STREAMS")
+		warn("INGEST_SUBJECT", s.Subject, "only for the stream HITS, which is created only if no stream matches "+
+			"INGEST_STREAMS")
 	}
 	for _, name := range existing {
 		infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
@@ -173,13 +179,16 @@ func (o *ownStreams) warnUnusedSettings(ctx context.Context, all []string) {
 		}
 		config := handle.CachedInfo().Config
 		if s.Partitions == 1 && s.SubjectGiven && !slices.Contains(config.Subjects, s.Subject) {
-			warn("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats stream edit %s", name, strings.Join(config.Subjects, ", "), name))
+			warn("INGEST_SUBJECT", s.Subject, fmt.Sprintf("the stream %s exists, on %s; change it with: nats "+
+				"stream edit %s", name, strings.Join(config.Subjects, ", "), name))
 		}
 		if config.Replicas != s.Replicas && s.ReplicasGiven {
-			warn("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats stream edit %s --replicas %d", name, config.Replicas, name, s.Replicas))
+			warn("INGEST_REPLICAS", s.Replicas, fmt.Sprintf("the stream %s exists, with %d; change it with: nats "+
+				"stream edit %s --replicas %d", name, config.Replicas, name, s.Replicas))
 		}
 		if config.MaxAge != s.MaxAge && s.MaxAgeGiven {
-			warn("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it with: nats stream edit %s --max-age %s", name, human.Duration(config.MaxAge), name, s.MaxAge))
+			warn("INGEST_MAX_AGE", s.MaxAge, fmt.Sprintf("the stream %s exists, and keeps hits for %s; change it "+
+				"with: nats stream edit %s --max-age %s", name, human.Duration(config.MaxAge), name, s.MaxAge))
 		}
 	}
 }
@@ -233,7 +242,8 @@ func (o *ownStreams) createError(ctx context.Context, name, subject string, err 
 			MustBe: fmt.Sprintf("1, or more if no other stream has subjects of hitp.> (%v)", failed)}
 	}
 	return &setting.Error{Key: "INGEST_SUBJECT", Value: subject,
-		MustBe: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in INGEST_STREAMS (%v)", subjectForm, failed)}
+		MustBe: fmt.Sprintf("%s that overlaps with no other stream's subjects; to count another stream, name it in "+
+			"INGEST_STREAMS (%v)", subjectForm, failed)}
 }
 
 // isTransient reports whether waiting can fix an error: a cluster returns such errors, or no reply, while it
@@ -243,7 +253,8 @@ func isTransient(err error) bool {
 	if errors.As(err, &answer) {
 		return answer.Code == http.StatusServiceUnavailable || answer.ErrorCode == noPeers
 	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, nats.ErrNoResponders)
 }
 
 // awaitLeader calls try until it succeeds or fails permanently. It logs the wait, which serversWithin bounds

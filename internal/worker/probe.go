@@ -52,7 +52,8 @@ func (p *probe) check(ctx context.Context, all []string) {
 		if ctx.Err() != nil {
 			return
 		}
-		bad := errors.Is(err, outbox.ErrNoStream) || err == nil && !reads.Match(stream) && !p.isCopied(ctx, read, stream)
+		bad := errors.Is(err, outbox.ErrNoStream) || err == nil && !reads.Match(stream) &&
+			!p.isCopied(ctx, read, stream)
 		if before := p.uncounted.Swap(bad); before == bad && again {
 			return
 		}
@@ -82,15 +83,20 @@ func (p *probe) logDestination(bad bool, read []string, stream string, err error
 	}
 	switch {
 	case err == nil && !bad:
-		p.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach a stream that is counted")
+		p.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach " +
+			"a stream " +
+			"that is counted")
 	case err == nil:
-		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves out: they are not counted; add it there", subject, stream, p.settings.Streams)
+		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves "+
+			"out: they are not counted; add it there", subject, stream, p.settings.Streams)
 	case errors.Is(err, outbox.ErrNoStream) && partitions > 0:
 		line.Msgf(`hits published to %s are lost: no stream has that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
 			subject, subject, partitions)
 	case errors.Is(err, outbox.ErrNoStream):
-		line.Msgf("hits published to %s are lost: no stream has that subject; publish to the subjects of the streams, or add it to one of them", subject)
+		line.Msgf("hits published to %s are lost: no stream has that subject; publish to the subjects of the streams, "+
+			"or add it to one of them", subject)
 	default:
-		p.log.Info().Err(err).Str("subject", subject).Msg("cannot tell whether hits published to the subject reach a stream that is counted")
+		p.log.Info().Err(err).Str("subject", subject).Msg("cannot tell whether hits published to the subject reach a " +
+			"stream that is counted")
 	}
 }

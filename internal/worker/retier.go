@@ -86,10 +86,12 @@ func (r *retiering) run(ctx context.Context, order string) error {
 		if b.CompleteFrom == 0 {
 			r.printf("  %s: as complete as before", b.Tier)
 		} else {
-			r.printf("  %s: complete from %s on; answers that reach further back have complete: false", b.Tier, window.Moment(b.CompleteFrom))
+			r.printf("  %s: complete from %s on; answers that reach further back have complete: false", b.Tier,
+				window.Moment(b.CompleteFrom))
 		}
 	}
-	r.printf("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes the old tiers")
+	r.printf("start the workers with TIERS unset, or set to these. Then run ingest --retier confirm, which deletes " +
+		"the old tiers")
 	return nil
 }
 
@@ -124,7 +126,8 @@ func (r *retiering) checkNoWorkers(ctx context.Context) error {
 		names = []string{"name unknown"}
 	}
 	if len(names) > 0 {
-		return setting.BadUsage("the namespace %s has running workers (%s): stop all of them, and run this again some seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
+		return setting.BadUsage("the namespace %s has running workers (%s): stop all of them, and run this again some "+
+			"seconds later", r.settings.Redis.Namespace, strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ import (
 
 // Run connects, counts until ctx ends, commits what it has read and closes. The settings must have been
 // validated. progress may be nil. At each signal of reload, which may be nil, it rereads its files.
-func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress, reload <-chan os.Signal) error {
+func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress consume.Progress,
+	reload <-chan os.Signal) error {
 	log = log.With().Str("worker", settings.Worker).Logger()
 	registry := buildinfo.NewRegistry()
 	metrics := newMetrics(registry)
@@ -45,7 +46,8 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 		settings: settings, log: log, progress: progress, metrics: metrics, rules: rulebook,
 		status: &status{waits: consume.NewWaits(), reading: make(map[string]bool)},
 		own:    ownStreams{settings: settings, log: log}, discoverDue: wait.NewSignal(),
-		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool), metricStreams: make(map[string]bool),
+		sessions: make(map[string]context.CancelFunc), absent: make(map[string]bool),
+		metricStreams: make(map[string]bool),
 	}
 
 	// The status server outlives the work, so that /healthz answers while the last commit runs.
@@ -87,7 +89,8 @@ func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	listener, err := web.ListenNear("INGEST_ADDR", settings.Addr)
 	if err == nil && listener.Addr().String() != settings.Addr {
 		log.Warn().Str("status", listener.Addr().String()).
-			Msgf("status address %s is in use; listening on %s: set INGEST_ADDR to choose one", settings.Addr, listener.Addr())
+			Msgf("status address %s is in use; listening on %s: set INGEST_ADDR to choose one", settings.Addr,
+				listener.Addr())
 	}
 	return listener, err
 }
@@ -118,10 +121,13 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	if err := wait.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
 		if remote != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX (or the context) may be wrong")
+			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX " +
+				"(or the context) may be wrong")
 		}
-		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable JetStream for the account", natsconn.ServerOf(conn), err)}
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+			errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable "+
+				"JetStream for the account", natsconn.ServerOf(conn), err)}
 		}
 		return err
 	}); err != nil {
@@ -130,7 +136,8 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
 		return w.settings.createError(err)
 	}
-	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis", w.settings.Redis.URL.Addr()).
+	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis",
+		w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.readable()).Str("status", listener.Addr().String()).Msg("started")
 	w.assemble(js, fleet.New(fleet.Config{
@@ -143,7 +150,8 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 
 func (w *worker) logRewritten(err error) {
 	if err != nil {
-		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits can count twice: answers will have complete: false")
+		w.log.Warn().Err(err).Msg("if Redis is killed while it writes a transaction, and then restarted twice, hits " +
+			"can count twice: answers will have complete: false")
 		return
 	}
 	w.log.Info().Msg("Redis was started: it rewrites its append-only file, as after each start. There is nothing to do")

@@ -58,11 +58,13 @@ const subjectForm = "a NATS subject such as hits.>"
 func (s *Settings) Validate() error {
 	tiers, err := window.ParseTiers(s.Tiers)
 	if err != nil {
-		return &setting.Error{Key: "TIERS", Value: s.Tiers, MustBe: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
+		return &setting.Error{Key: "TIERS", Value: s.Tiers,
+			MustBe: fmt.Sprintf("cell/window pairs such as 1s/1m,1m/1h: %v", err)}
 	}
 	uniqueTiers, err := window.ParseUniqueTiers(s.UniqueTiers)
 	if err != nil {
-		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers, MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
+		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers,
+			MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
 	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
@@ -97,7 +99,9 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_AGE", s.MaxAge, time.Minute, 10 * 365 * 24 * time.Hour},
 	} {
 		if d.value < d.min || d.value > d.max {
-			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value), MustBe: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min), human.FormatDuration(d.max))}
+			return &setting.Error{Key: d.key, Value: human.FormatDuration(d.value),
+				MustBe: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min),
+					human.FormatDuration(d.max))}
 		}
 	}
 	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
@@ -119,7 +123,8 @@ func (s *Settings) checkCommands(layout window.Layout) error {
 
 func checkWhole(key string, value, least, most int) error {
 	if value < least || value > most {
-		return &setting.Error{Key: key, Value: strconv.Itoa(value), MustBe: fmt.Sprintf("a whole number from %d to %d", least, most)}
+		return &setting.Error{Key: key, Value: strconv.Itoa(value), MustBe: fmt.Sprintf("a whole number from %d to %d",
+			least, most)}
 	}
 	return nil
 }
@@ -139,7 +144,8 @@ func (s *Settings) mergeLayout(have window.Layout) window.Layout {
 }
 
 func (s *Settings) limits() consume.Limits {
-	return consume.Limits{FlushInterval: s.FlushInterval, MaxCommands: s.MaxCommands, MaxLoad: s.MaxLoad, MaxAhead: s.MaxAhead, MaxHits: s.MaxHits}
+	return consume.Limits{FlushInterval: s.FlushInterval, MaxCommands: s.MaxCommands, MaxLoad: s.MaxLoad,
+		MaxAhead: s.MaxAhead, MaxHits: s.MaxHits}
 }
 
 // HitLimits are the bounds for hits under these settings, which must have been validated.

@@ -25,12 +25,14 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name, Help: help})
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tallyroll", Subsystem: "ingest", Name: name,
+			Help: help})
 	}
 	m := &metrics{
-		sessions:     consume.NewMetrics(r),
-		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, including this one; 0 if no fleet can be joined."),
-		held:         gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),
+		sessions: consume.NewMetrics(r),
+		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, including this one; 0 if no fleet can "+
+			"be joined."),
+		held: gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),
 	}
 	r.MustRegister(m.fleetWorkers, m.held)
 	return m

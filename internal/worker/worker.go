@@ -60,12 +60,14 @@ func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
 	w.own.js = js
 	w.streamCheck = streamCheck{js: js, store: w.store, fleet: f, readable: w.readable, log: w.log}
 	w.endings = endings{
-		Endings: consume.Endings{JS: js, Store: w.store, Layout: w.layout, Log: w.log, MakeRejects: w.own.createRejects},
-		fleet:   f, readable: w.readable,
+		Endings: consume.Endings{JS: js, Store: w.store, Layout: w.layout, Log: w.log,
+			MakeRejects: w.own.createRejects},
+		fleet: f, readable: w.readable,
 	}
 	w.probe = probe{js: js, settings: w.settings, readable: w.readable, log: w.log}
 	w.keeper = consume.NewKeeper(consume.Config{
-		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions, Waits: w.status.waits,
+		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions,
+		Waits: w.status.waits,
 		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.streamCheck.allListed,
 	})
 }
@@ -145,7 +147,8 @@ func (w *worker) applyShare(ctx context.Context, s fleet.Share) {
 	w.metrics.fleetWorkers.Set(float64(s.Workers))
 	if share := fmt.Sprint(s.Workers, s.Streams, slices.Sorted(maps.Keys(s.Mine))); share != w.lastShare {
 		w.lastShare = share
-		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams", slices.Sorted(maps.Keys(s.Mine)))
+		line := w.log.Info().Int("workers", s.Workers).Int("of", s.Streams).Strs("streams",
+			slices.Sorted(maps.Keys(s.Mine)))
 		if len(s.Mine) == 0 {
 			line.Msg("this worker has no stream: standing by")
 		} else {
@@ -248,8 +251,11 @@ func (w *worker) reportIdleRules(all []string) {
 		return
 	}
 	var idle []string
-	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !reads.Match(name) })) {
-		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.settings.Rules, at.Line, w.whyUnused(at.Stream, all)))
+	for _, at := range set.Unused(slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+		return !reads.Match(name)
+	})) {
+		idle = append(idle, fmt.Sprintf("%s:%d: this rule counts nothing: %s", w.settings.Rules, at.Line,
+			w.whyUnused(at.Stream, all)))
 	}
 	before := w.status.setIdleRules(idle)
 	for _, text := range idle {
@@ -268,8 +274,10 @@ func (w *worker) whyUnused(stream string, all []string) string {
 	}
 	for _, name := range all {
 		if (fleet.Globs{stream}).Match(name) {
-			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name the stream in the rule, without a wildcard", name, w.settings.Streams)
+			return fmt.Sprintf("it matches the stream %s, which INGEST_STREAMS=%s leaves out: add it there, or name "+
+				"the stream in the rule, without a wildcard", name, w.settings.Streams)
 		}
 	}
-	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a wildcard makes a stream read", stream, w.settings.Streams)
+	return fmt.Sprintf("no stream matches %s yet; INGEST_STREAMS=%s must match it, too, because only a name without a "+
+		"wildcard makes a stream read", stream, w.settings.Streams)
 }

@@ -28,7 +28,8 @@ func Breaking(before, after []byte) (lines []string, err error) {
 	config := checker.NewConfig(checker.GetAllChecks())
 	for _, change := range checker.CheckBackwardCompatibility(config, found, sources) {
 		if change.IsBreaking() {
-			lines = append(lines, fmt.Sprintf("%s %s: %s", change.GetOperation(), change.GetPath(), change.GetUncolorizedText(checker.NewDefaultLocalizer())))
+			lines = append(lines, fmt.Sprintf("%s %s: %s", change.GetOperation(), change.GetPath(),
+				change.GetUncolorizedText(checker.NewDefaultLocalizer())))
 		}
 	}
 	return lines, nil

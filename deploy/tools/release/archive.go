@@ -27,9 +27,11 @@ const notices = "LICENCES.txt"
 // writeNotices joins the texts: each licence asks to be handed on with the programs.
 func writeNotices(texts []text) []byte {
 	var out bytes.Buffer
-	fmt.Fprintln(&out, "Tallyroll is licensed under the Apache License 2.0 (LICENSE). Its programs hold code of these modules, whose licences follow:")
+	fmt.Fprintln(&out, "Tallyroll is licensed under the Apache License 2.0 (LICENSE). Its programs hold code of these "+
+		"modules, whose licences follow:")
 	for _, t := range texts {
-		fmt.Fprintf(&out, "\n%s\n%s\n\n%s\n", t.name, strings.Repeat("=", len(t.name)), bytes.TrimSpace(bytes.ReplaceAll(t.content, []byte("\r\n"), []byte("\n"))))
+		fmt.Fprintf(&out, "\n%s\n%s\n\n%s\n", t.name, strings.Repeat("=", len(t.name)),
+			bytes.TrimSpace(bytes.ReplaceAll(t.content, []byte("\r\n"), []byte("\n"))))
 	}
 	return out.Bytes()
 }
@@ -85,7 +87,8 @@ func (r *release) writeArchive(t target, built []binary, texts []text) error {
 	archive := tar.NewWriter(zipped)
 	for _, e := range all {
 		// Root's, and as old as the commit, so that it depends on neither the builder nor the time.
-		header := &tar.Header{Name: name + "/" + e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: r.time, Uname: "root", Gname: "root", Format: tar.FormatPAX}
+		header := &tar.Header{Name: name + "/" + e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: r.time,
+			Uname: "root", Gname: "root", Format: tar.FormatPAX}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}

@@ -63,7 +63,8 @@ type binary struct {
 // without paths, and without what git says of the folder, which is in the version.
 func (r *release) build(ctx context.Context, t target, programs []program, dir string) (out []binary, err error) {
 	flags := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -X tallyroll/internal/platform/release.version=v" + r.version + " -X tallyroll/internal/platform/release.revision=" + r.commit, "-o", dir + "/"}
+		"-s -w -X tallyroll/internal/platform/release.version=v" + r.version +
+			" -X tallyroll/internal/platform/release.revision=" + r.commit, "-o", dir + "/"}
 	for module, pkgs := range byModule(programs, r.root) {
 		fmt.Fprintf(os.Stderr, "building %s for %s\n", strings.Join(pkgs, " "), t)
 		if _, err := r.forTarget(t).command(ctx, module, "go", append(flags, pkgs...)...); err != nil {
@@ -94,7 +95,8 @@ func byModule(programs []program, root string) map[string][]string {
 
 // forTarget returns the release with the environment in which the go command builds for a target.
 func (r release) forTarget(t target) *release {
-	r.env = append(slices.Clone(r.env), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0")
+	r.env = append(slices.Clone(r.env), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOFLAGS=-mod=readonly",
+		"GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0")
 	return &r
 }
 
@@ -113,7 +115,8 @@ type modules map[string]*module
 func (r *release) findModules(ctx context.Context, t target, programs []program, all modules) error {
 	for dir, pkgs := range byModule(programs, r.root) {
 		out, err := r.forTarget(t).command(ctx, dir, "go", append([]string{"list", "-deps", "-f",
-			"{{with .Module}}{{if not (or .Main .Replace)}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}{{end}}"}, pkgs...)...)
+			"{{with .Module}}{{if not (or .Main .Replace)}}{{.Path}}\t{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}{{end}}"},
+			pkgs...)...)
 		if err != nil {
 			return err
 		}
@@ -135,7 +138,8 @@ func (r *release) findModules(ctx context.Context, t target, programs []program,
 		return err
 	}
 	dir, version, _ := strings.Cut(strings.TrimSpace(goroot), "\n")
-	all["std"] = &module{path: "std", version: strings.TrimPrefix(version, "go"), dir: dir, folders: map[string]bool{dir: true}}
+	all["std"] = &module{path: "std", version: strings.TrimPrefix(version, "go"), dir: dir,
+		folders: map[string]bool{dir: true}}
 	return nil
 }
 

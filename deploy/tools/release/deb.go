@@ -33,7 +33,8 @@ func (r *release) writeDeb(t target, built []binary, texts []text, work string) 
 		if err := os.MkdirAll(filepath.Dir(from), 0o755); err != nil {
 			return err
 		}
-		contents = append(contents, &files.Content{Source: from, Destination: to, Type: kind, FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.time, Owner: "root", Group: "root"}})
+		contents = append(contents, &files.Content{Source: from, Destination: to, Type: kind,
+			FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.time, Owner: "root", Group: "root"}})
 		return os.WriteFile(from, content, 0o644)
 	}
 	for _, b := range built {
@@ -74,17 +75,20 @@ func (r *release) writeDeb(t target, built []binary, texts []text, work string) 
 		return &files.ContentFileInfo{Mode: mode, MTime: r.time, Owner: "root", Group: "root"}
 	}
 	contents = append(contents,
-		&files.Content{Source: "../lib/tallyroll/tallyroll", Destination: debCommand, Type: files.TypeSymlink, FileInfo: at(0o777)},
+		&files.Content{Source: "../lib/tallyroll/tallyroll", Destination: debCommand, Type: files.TypeSymlink,
+			FileInfo: at(0o777)},
 		&files.Content{Destination: debSettings + "credentials", Type: files.TypeDir, FileInfo: at(0o700)},
 	)
 	scripts := filepath.Join(r.root, "deploy/deb")
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "tallyroll", Arch: t.arch, Platform: "linux", Version: r.version, Section: "net", Priority: "optional",
 		Maintainer: "The Tallyroll authors", License: "Apache-2.0", MTime: r.time, DisableGlobbing: true,
-		Description: "Rolling-window counters, exact, from NATS JetStream into Redis\nWorkers count hits from streams, each once, and a service answers over HTTP.",
+		Description: "Rolling-window counters, exact, from NATS JetStream into Redis\nWorkers count hits from " +
+			"streams, each once, and a service answers over HTTP.",
 		Overridables: nfpm.Overridables{
 			Recommends: []string{"ca-certificates"}, Suggests: []string{"redis-server"}, Contents: contents,
-			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinst.sh"), PreRemove: filepath.Join(scripts, "prerm.sh"), PostRemove: filepath.Join(scripts, "postrm.sh")},
+			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinst.sh"),
+				PreRemove: filepath.Join(scripts, "prerm.sh"), PostRemove: filepath.Join(scripts, "postrm.sh")},
 		},
 	})
 	if err := nfpm.PrepareForPackager(info, "deb"); err != nil {

@@ -60,7 +60,8 @@ func (m modules) judge() (out []text, err error) {
 		out = append(out, texts...)
 	}
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("licences that a release may not have (allowed: %s):\n  %s", strings.Join(allowed, ", "), strings.Join(wrong, "\n  "))
+		return nil, fmt.Errorf("licences that a release may not have (allowed: %s):\n  %s", strings.Join(allowed, ", "),
+			strings.Join(wrong, "\n  "))
 	}
 	return out, nil
 }

@@ -29,9 +29,12 @@ import (
 func main() {
 	root := flag.String("root", ".", "the repository")
 	out := flag.String("out", "", "where the release is made; bin/release of the repository if empty")
-	version := flag.String("version", "", "the version, such as v0.1.0; if empty, the commit's tag, or else one made of its time")
-	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for, comma-separated")
-	again := flag.Bool("again", false, "make all of it a second time, from a copy of the sources elsewhere and with an empty build cache, and compare")
+	version := flag.String("version", "", "the version, such as v0.1.0; if empty, the commit's tag, or else one made "+
+		"of its time")
+	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64",
+		"what to build for, comma-separated")
+	again := flag.Bool("again", false, "make all of it a second time, from a copy of the sources elsewhere and with "+
+		"an empty build cache, and compare")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -104,7 +107,8 @@ func (r *release) describe(ctx context.Context, version string) error {
 			seconds = committed
 		}
 	} else if seconds == "" {
-		return fmt.Errorf("the time of the sources is unknown: run it in a repository, or set SOURCE_DATE_EPOCH (%w)", err)
+		return fmt.Errorf("the time of the sources is unknown: run it in a repository, or set SOURCE_DATE_EPOCH (%w)",
+			err)
 	}
 	unix, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {

@@ -45,7 +45,8 @@ func (r *release) writeSBOM(built []binary, all modules) error {
 	for _, dep := range slices.Sorted(maps.Keys(inside)) {
 		m := all[dep]
 		components = append(components, cdx.Component{
-			BOMRef: m.purl(), Type: cdx.ComponentTypeLibrary, Name: m.path, Version: m.version, PackageURL: m.purl(), Licenses: licences(m.ids...),
+			BOMRef: m.purl(), Type: cdx.ComponentTypeLibrary, Name: m.path, Version: m.version, PackageURL: m.purl(),
+			Licenses: licences(m.ids...),
 		})
 	}
 	dependencies = append([]cdx.Dependency{{Ref: name, Dependencies: &programs}}, dependencies...)

@@ -48,7 +48,9 @@ func assign(previous map[string]string, workers map[string]Globs, streams []stri
 // balance moves one stream to a worker with at least two fewer, widest difference first. It reports whether
 // it could.
 func balance(names []string, workers map[string]Globs, streamsOf map[string][]string) bool {
-	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return len(streamsOf[a]) - len(streamsOf[b]) })
+	byLoad := slices.SortedStableFunc(slices.Values(names), func(a, b string) int {
+		return len(streamsOf[a]) - len(streamsOf[b])
+	})
 	for _, receiver := range byLoad {
 		for _, giver := range slices.Backward(byLoad) {
 			if len(streamsOf[giver]) < len(streamsOf[receiver])+2 {

@@ -53,7 +53,8 @@ type liveMember struct {
 
 // newRoster returns an empty roster. lastCommit bounds the last commit of a stream.
 func newRoster(self string, lastCommit time.Duration) *roster {
-	return &roster{self: self, handOverTimeout: lastCommit + handOverSlack, members: make(map[string]liveMember), ownSince: make(map[string]time.Time)}
+	return &roster{self: self, handOverTimeout: lastCommit + handOverSlack, members: make(map[string]liveMember),
+		ownSince: make(map[string]time.Time)}
 }
 
 // recordHeartbeat records a heartbeat. After a time without deliveries, which also missed the others'
@@ -105,7 +106,8 @@ func (r *roster) isLeader(now time.Time, match func(Globs) bool) bool {
 		return false
 	}
 	for token, m := range r.members {
-		earlier := m.Joined < self.Joined || m.Joined == self.Joined && token < r.self // in a recreated bucket, revisions begin at 1 again
+		earlier := m.Joined < self.Joined || m.Joined == self.Joined &&
+			token < r.self // in a recreated bucket, revisions begin at 1 again
 		if earlier && !m.Leaving && match(Globs(m.Streams)) {
 			return false
 		}

@@ -83,7 +83,9 @@ func (f *Fleet) handleFailure(err error) {
 	if !f.failureLogged {
 		what := "the fleet cannot be reached: keeping the streams held"
 		if !f.joined {
-			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other workers; does this user have the right to create the stream KV_" + f.bucket.name + " and to use $KV." + f.bucket.name + ".>?"
+			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other " +
+				"workers; does this user have the right to create the stream KV_" + f.bucket.name + " and to use $KV." +
+				f.bucket.name + ".>?"
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}
@@ -180,7 +182,9 @@ func (f *Fleet) updatePlan(ctx context.Context, due bool) {
 	case f.bucket.watcher != nil && now.Sub(f.bucket.watchedSince) > deadAfter:
 		f.stopWatch() // the next heartbeat starts another
 		if !f.echoLossLogged && f.reached {
-			f.log.Warn().Msgf("this worker can write to the bucket %s, but its watch delivers nothing: it decides nothing; may this user subscribe to its inbox, and does its account import the delivery subjects below %s (NATS_INBOX_PREFIX)?",
+			f.log.Warn().Msgf("this worker can write to the bucket %s, but its watch delivers nothing: it decides "+
+				"nothing; may this user subscribe to its inbox, and does its account import the delivery subjects "+
+				"below %s (NATS_INBOX_PREFIX)?",
 				f.bucket.name, f.bucket.inboxPrefix())
 			f.echoLossLogged = true
 		}

@@ -57,13 +57,15 @@ func newLeadership(c *jetstream.ClusterInfo) Leadership {
 
 // same reports whether both checks were answered by the same leader in the same term.
 func (c Check) same(earlier Check) bool {
-	return c.Leadership.Leader != "" && c.Leadership.Leader == earlier.Leadership.Leader && c.Leadership.Since.Equal(earlier.Leadership.Since)
+	return c.Leadership.Leader != "" && c.Leadership.Leader == earlier.Leadership.Leader &&
+		c.Leadership.Since.Equal(earlier.Leadership.Since)
 }
 
 // confirms reports whether the leader of an earlier check still led when it answered. It counts from the time
 // of the request, because the reply can only be younger.
 func (c Check) confirms(earlier Check) bool {
-	return c.same(earlier) && c.Leadership.Majority && !c.Asked.Add(-c.Leadership.Silence).Before(earlier.Answered.Add(confirmAfter))
+	return c.same(earlier) && c.Leadership.Majority &&
+		!c.Asked.Add(-c.Leadership.Silence).Before(earlier.Answered.Add(confirmAfter))
 }
 
 // Confirmed returns the state from a server that certainly led the stream after the call began, or
@@ -95,7 +97,8 @@ func Confirmed(ctx context.Context, s Stream) (State, error) {
 		select {
 		case <-ctx.Done():
 			if failed == nil {
-				failed = fmt.Errorf("%w: leader %q has not heard enough of its followers", ErrUnconfirmed, first.Leadership.Leader)
+				failed = fmt.Errorf("%w: leader %q has not heard enough of its followers", ErrUnconfirmed,
+					first.Leadership.Leader)
 			}
 			return State{}, failed
 		case <-time.After(pause):

@@ -64,7 +64,8 @@ type pullRequest struct {
 
 // Open creates the consumer. Start subscribes to its deliveries.
 func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
-	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: from})
 	consumer, err := j.createConsumer(ctx, config)
 	if err != nil {
 		return nil, j.wrap(fmt.Sprintf("read from %d", from), err)
@@ -165,7 +166,8 @@ func unusedOf(h nats.Header) (unused int, err error) {
 	switch {
 	case status == "100": // heartbeat
 		return 0, nil
-	case status == "408", status == "409" && (description == "Message Size Exceeds MaxBytes" || description == "Batch Completed"):
+	case status == "408", status == "409" && (description == "Message Size Exceeds MaxBytes" ||
+		description == "Batch Completed"):
 		if unused, err = strconv.Atoi(h.Get("Nats-Pending-Messages")); err == nil && unused >= 0 {
 			return unused, nil
 		}

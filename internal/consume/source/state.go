@@ -113,7 +113,8 @@ func (j *JetStream) boundAt(ctx context.Context, s *State, info *jetstream.Strea
 }
 
 // boundMirror bounds the end of a mirror by its origin's, or returns why that is unknown.
-func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.StreamInfo, origin originState) (why error) {
+func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.StreamInfo,
+	origin originState) (why error) {
 	if !s.Mirror {
 		return nil
 	}
@@ -188,7 +189,8 @@ func GapsOf(config jetstream.StreamConfig) string {
 // was older than what MaxAge has dropped since.
 func dropped(info *jetstream.StreamInfo) int64 {
 	c := info.Config
-	full := c.MaxMsgs > 0 && info.State.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && info.State.Bytes >= uint64(c.MaxBytes)/2
+	full := c.MaxMsgs > 0 && info.State.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 &&
+		info.State.Bytes >= uint64(c.MaxBytes)/2
 	switch {
 	case full && c.Discard == jetstream.DiscardOld, c.MaxMsgsPerSubject > 0, c.AllowMsgTTL:
 		return math.MaxInt64
@@ -244,7 +246,8 @@ func NewEndUnknownLog(log zerolog.Logger, name string) func(error) {
 	return func(why error) {
 		switch before := unknown.Swap(why != nil); {
 		case why != nil && !before:
-			log.Warn().Err(why).Str("stream", name).Msg("cannot tell how far this copy has got: as_of passes only what has arrived")
+			log.Warn().Err(why).Str("stream", name).Msg("cannot tell how far this copy has got: as_of passes only " +
+				"what has arrived")
 		case why == nil && before:
 			log.Info().Str("stream", name).Msg("how far this copy has got is known again")
 		}

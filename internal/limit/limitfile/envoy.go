@@ -123,9 +123,13 @@ func (d *Descriptor) check(l *Limit) error {
 		switch {
 		case e.As == VarKey:
 			return fmt.Errorf("the entry %q is for {key}: leave as out, which means the same", e.Key)
-		case e.As != "" && e.As != AsID && !slices.ContainsFunc(variables, func(v string) bool { return SameVariable(v, e.As) }):
+		case e.As != "" && e.As != AsID && !slices.ContainsFunc(variables, func(v string) bool {
+			return SameVariable(v, e.As)
+		}):
 			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
-		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool { return other.As != "" && SameVariable(other.As, e.As) }):
+		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool {
+			return other.As != "" && SameVariable(other.As, e.As)
+		}):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
 		case e.isAny() && e.As == "" && !l.Key.Uses(VarKey):
 			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: "+
@@ -148,11 +152,13 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 	case d.Reserve == 0:
 		return nil
 	case l.Policy != limit.Cells:
-		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream cannot be settled", l.Policy, limit.MaxLogTake)
+		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream "+
+			"cannot be settled", l.Policy, limit.MaxLogTake)
 	case d.Reserve < 0 || d.Reserve > l.Max && l.Max > 0: // max can be 0 for a while
 		return fmt.Errorf("reserve: %d hits: must be 1 to %d", d.Reserve, cmp.Or(l.Max, limit.MaxHits))
 	case !slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.As == AsID }):
-		return fmt.Errorf("reserve: no entry is for the id of the request: give one of them as: id, such as that of the header x-request-id")
+		return fmt.Errorf("reserve: no entry is for the id of the request: give one of them as: id, such as that of " +
+			"the header x-request-id")
 	}
 	return nil
 }
@@ -183,7 +189,9 @@ func parseEnvoy(node *yaml.Node, l *Limit) ([]Descriptor, error) {
 }
 
 func (d *Descriptor) same(other *Descriptor) bool {
-	return d.Domain == other.Domain && slices.EqualFunc(d.Entries, other.Entries, func(a, b Entry) bool { return a.Key == b.Key && a.Value == b.Value })
+	return d.Domain == other.Domain && slices.EqualFunc(d.Entries, other.Entries, func(a, b Entry) bool {
+		return a.Key == b.Key && a.Value == b.Value
+	})
 }
 
 func parseDescriptor(node *yaml.Node) (Descriptor, error) {
@@ -193,12 +201,14 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 	}
 	for _, name := range []string{"domain", "descriptor"} {
 		if fields[name] == nil {
-			return Descriptor{}, yamlfile.Errorf(node.Line, "envoy: %s is missing: it needs a domain and a descriptor, which is a list of entries", name)
+			return Descriptor{}, yamlfile.Errorf(node.Line, "envoy: %s is missing: it needs a domain and a "+
+				"descriptor, which is a list of entries", name)
 		}
 	}
 	list := fields["descriptor"]
 	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > MaxEntries {
-		return Descriptor{}, yamlfile.Errorf(list.Line, "descriptor: must be a list of 1 to %d entries, such as [{key: path, value: /login}, {key: remote_address}]", MaxEntries)
+		return Descriptor{}, yamlfile.Errorf(list.Line, "descriptor: must be a list of 1 to %d entries, such as "+
+			"[{key: path, value: /login}, {key: remote_address}]", MaxEntries)
 	}
 	d := Descriptor{Domain: fields["domain"].Value}
 	if partly := fields["partly"]; partly != nil {
@@ -226,7 +236,8 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
 		if e.As != "" && e.As != AsID && !isVariable(e.As) {
-			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: must be ip, method, host, path, header.NAME or id", e.As)
+			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: must be ip, method, host, path, "+
+				"header.NAME or id", e.As)
 		}
 		if e.Value == "*" {
 			e.Value = ""

@@ -57,7 +57,8 @@ func Parse(data []byte) (Set, error) {
 	}
 	entries := top["limits"]
 	if entries == nil || entries.Kind != yaml.SequenceNode {
-		return nil, yamlfile.Errorf(document.Line, "limits: missing or not a list: must be a list of limits, each with %s", fileFields)
+		return nil, yamlfile.Errorf(document.Line, "limits: missing or not a list: must be a list of limits, "+
+			"each with %s", fileFields)
 	}
 	out := make(Set, len(entries.Content))
 	lines := make(map[string]int, len(entries.Content))
@@ -94,7 +95,8 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		return yamlfile.Errorf(fields[field].Line, "%s: %s", field, message)
 	}
 	if !namePattern.MatchString(l.Name) {
-		return nil, 0, wrong("name", fmt.Sprintf("%q: must be 1 to %d letters, digits, underscores, hyphens and dots", l.Name, MaxName))
+		return nil, 0, wrong("name", fmt.Sprintf("%q: must be 1 to %d letters, digits, underscores, hyphens and dots",
+			l.Name, MaxName))
 	}
 	l.Window, err = human.ParseDuration(fields["window"].Value)
 	if err != nil {

@@ -29,9 +29,11 @@ const (
 	varHeader = "header."
 )
 
-var errBetween = errors.New("between two variables is no text, or a %: write other text there, such as a space, so that their values can be told apart")
+var errBetween = errors.New("between two variables is no text, or a %: write other text there, such as a space, so " +
+	"that their values can be told apart")
 
-var errTemplate = errors.New("must be text with at least one of {key}, {ip}, {method}, {host}, {path} and {header.NAME} in it, and no other braces")
+var errTemplate = errors.New("must be text with at least one of {key}, {ip}, {method}, {host}, {path} and " +
+	"{header.NAME} in it, and no other braces")
 
 func ParseTemplate(text string) (Template, error) {
 	var t Template

@@ -22,15 +22,18 @@ import (
 // NewRegistry returns a registry with the metrics that every program has.
 func NewRegistry() *prometheus.Registry {
 	out := prometheus.NewRegistry()
-	out.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	out.MustRegister(buildInfo(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return out
 }
 
 // buildInfo returns the gauge tallyroll_build_info, which is 1, with labels of what runs.
 func buildInfo() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which release of Go built it.",
-		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"), "goversion": runtime.Version()},
+		Name: "tallyroll_build_info", Help: "1. The labels say which release runs, from which commit, and which " +
+			"release of Go built it.",
+		ConstLabels: prometheus.Labels{"version": release.Version(), "revision": cmp.Or(release.Revision(), "unknown"),
+			"goversion": runtime.Version()},
 	})
 	info.Set(1)
 	return info
@@ -54,7 +57,8 @@ func RouteProfiles(mux *http.ServeMux) {
 // Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 %
 // apart, and at most 100. Others get the classic buckets.
 func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
-	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1, 100, time.Hour
+	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1,
+		100, time.Hour
 	return opts
 }
 
@@ -71,7 +75,8 @@ func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *setting.Files
 	}, []string{"what", "result"})
 	registry.MustRegister(lasts, total)
 	return setting.NewFiles(log, func(what string) func(error) {
-		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"), total.WithLabelValues(what, "failed")
+		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"),
+			total.WithLabelValues(what, "failed")
 		last.Set(1)
 		return func(err error) {
 			if err != nil {

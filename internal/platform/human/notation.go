@@ -39,7 +39,8 @@ func ParseDuration(s string) (time.Duration, error) {
 			return time.Duration(n) * u.length, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d", s)
+	return 0, fmt.Errorf("%q is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, "+
+		"15m or 7d", s)
 }
 
 // FormatDuration formats whole seconds with the largest unit that divides them, but weeks and years in days:

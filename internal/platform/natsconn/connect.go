@@ -83,7 +83,9 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 		opts = append(opts, nats.RootCAs(n.CA))
 	}
 	if n.Cert != "" {
-		pair := setting.NewReloadable("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(n.Cert, n.Key) })
+		pair := setting.NewReloadable("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) {
+			return tls.LoadX509KeyPair(n.Cert, n.Key)
+		})
 		opts = append(opts, nats.ClientCert(n.Cert, n.Key), func(o *nats.Options) error {
 			o.TLSCertCB = pair.Get
 			return nil
@@ -107,17 +109,20 @@ func ServerOf(c *nats.Conn) string {
 
 // Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails at once if waiting
 // cannot help, such as for refused credentials. The settings must have been validated.
-func (n Settings) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
+func (n Settings) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn,
+	error) {
 	return n.connect(ctx, name, log, wait.LogEvery, "", more)
 }
 
 // ConnectLater is Connect for a program that works without NATS: it logs once that it waits, and what is
 // missing meanwhile.
-func (n Settings) ConnectLater(ctx context.Context, name string, log zerolog.Logger, missing string, more ...nats.Option) (*nats.Conn, error) {
+func (n Settings) ConnectLater(ctx context.Context, name string, log zerolog.Logger, missing string,
+	more ...nats.Option) (*nats.Conn, error) {
 	return n.connect(ctx, name, log, math.MaxInt64, ": "+missing, more)
 }
 
-func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, logEvery time.Duration, missing string, options []nats.Option) (conn *nats.Conn, err error) {
+func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, logEvery time.Duration, missing string,
+	options []nats.Option) (conn *nats.Conn, err error) {
 	n = n.complete()
 	servers := n.URL
 	if _, err := n.readLogin(); err != nil {
@@ -147,9 +152,12 @@ func (n Settings) explainRefusal(err error) error {
 	case errors.As(err, &refusal):
 		return err
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return setting.UsageError{Err: fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write nats://user:password@host in NATS_URL", n.URL, err)}
+		return setting.UsageError{Err: fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, "+
+			"NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write "+
+			"nats://user:password@host in NATS_URL", n.URL, err)}
 	case errors.Is(err, nats.ErrNkeysNotSupported):
-		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY, or the nkey of the context", n.URL, err)}
+		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY, or the "+
+			"nkey of the context", n.URL, err)}
 	case !reachable(err):
 		return &setting.Error{Key: "NATS_URL", MustBe: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}

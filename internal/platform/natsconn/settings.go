@@ -53,7 +53,8 @@ func (n *Access) Validate() error {
 		return err
 	}
 	if n.Creds != "" && n.NKey != "" {
-		return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, MustBe: "unset if NATS_CREDS is set: only one of them can be the identity"}
+		return &setting.Error{Key: "NATS_NKEY", Value: n.NKey, MustBe: "unset if NATS_CREDS is set: only one of them " +
+			"can be the identity"}
 	}
 	if err := checkJetStream("NATS_JS_DOMAIN", n.JSDomain, "NATS_JS_API_PREFIX", n.JSAPIPrefix); err != nil {
 		return err
@@ -74,7 +75,8 @@ func (n *Access) Validate() error {
 			return &setting.Error{Key: "NATS_" + field, Value: path, MustBe: allowed}
 		}
 		allowed = strings.ReplaceAll(allowed, "NATS_KEY", "key")
-		return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, MustBe: fmt.Sprintf("a context whose %s is %s", strings.ToLower(field), allowed)}
+		return &setting.Error{Key: "NATS_CONTEXT", Value: n.Context, MustBe: fmt.Sprintf("a context whose %s is %s",
+			strings.ToLower(field), allowed)}
 	})
 }
 
@@ -87,9 +89,13 @@ func (n Access) checkFiles(refuse func(field, path, allowed string) error) error
 	}{
 		{"CREDS", n.Creds, "a credentials file", "a credentials file: a user's JWT and its seed", n.checkCreds},
 		{"NKEY", n.NKey, "a file", "a file with the seed of a user's NKey", n.checkNKey},
-		{"CA", n.CA, "a PEM file", "a PEM file of certificates", func() error { return nats.RootCAs(n.CA)(&nats.Options{}) }},
+		{"CA", n.CA, "a PEM file", "a PEM file of certificates", func() error {
+			return nats.RootCAs(n.CA)(&nats.Options{})
+		}},
 		{"KEY", n.Key, "a PEM file", "", func() error { return nil }}, // read with CERT
-		{"CERT", n.Cert, "a PEM file", "a PEM certificate that belongs to the key in NATS_KEY", func() error { return nats.ClientCert(n.Cert, n.Key)(&nats.Options{}) }},
+		{"CERT", n.Cert, "a PEM file", "a PEM certificate that belongs to the key in NATS_KEY", func() error {
+			return nats.ClientCert(n.Cert, n.Key)(&nats.Options{})
+		}},
 	} {
 		if file.path == "" {
 			continue
@@ -244,7 +250,8 @@ type natsContext struct {
 var contextNotes = []string{"name", "description", "color_scheme", "jetstream_event_prefix"}
 
 // contextOthers are the fields of a context that are not supported.
-var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match", "windows_cert_match_by", "windows_cert_store"}
+var contextOthers = []string{"nsc", "socks_proxy", "windows_ca_certs_match", "windows_cert_match",
+	"windows_cert_match_by", "windows_cert_store"}
 
 const contextForms = "the name of a context of the nats command, or a path with a slash to its file"
 
@@ -333,7 +340,9 @@ func parseContext(text []byte) (natsContext, error) {
 			}
 		case !slices.Contains(contextNotes, name) && !isBlank(value):
 			if !slices.Contains(contextOthers, name) {
-				return natsContext{}, fmt.Errorf("unknown field: supported are %s", strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"), ", ")) // its name may be a secret in the wrong place
+				return natsContext{}, fmt.Errorf("unknown field: supported are %s",
+					strings.Join(append(slices.Sorted(maps.Keys(texts)), "tls_first"),
+						", ")) // its name may be a secret in the wrong place
 			}
 			return natsContext{}, fmt.Errorf("its field %q is not supported here", name)
 		}
@@ -353,7 +362,8 @@ func isBlank(value json.RawMessage) bool {
 
 // complete resolves paths, and refuses fields that contradict or lack each other.
 func (c *natsContext) complete() error {
-	for name, path := range map[string]*string{"creds": &c.creds, "nkey": &c.nkey, "cert": &c.cert, "key": &c.key, "ca": &c.ca} {
+	for name, path := range map[string]*string{"creds": &c.creds, "nkey": &c.nkey, "cert": &c.cert, "key": &c.key,
+		"ca": &c.ca} {
 		switch scheme := schemeOf(*path); scheme {
 		case "":
 		case "file":
@@ -365,13 +375,15 @@ func (c *natsContext) complete() error {
 	}
 	// The nats command reads these values from elsewhere if they have such a form. NATS would refuse the
 	// values themselves.
-	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt, "user_seed": c.seed} {
+	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt,
+		"user_seed": c.seed} {
 		if slices.Contains([]string{"op", "nsc", "env", "file", "data"}, schemeOf(value)) {
 			return fmt.Errorf("%s with %s: is not supported here, only the value itself", name, schemeOf(value))
 		}
 	}
 	var identities []string
-	for _, i := range []struct{ name, value string }{{"user", c.user}, {"creds", c.creds}, {"nkey", c.nkey}, {"user_jwt", c.jwt}} {
+	for _, i := range []struct{ name, value string }{{"user", c.user}, {"creds", c.creds}, {"nkey", c.nkey},
+		{"user_jwt", c.jwt}} {
 		if i.value != "" {
 			identities = append(identities, i.name)
 		}
@@ -416,7 +428,9 @@ func (c natsContext) options() []nats.Option {
 	case c.jwt != "" && c.seed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.jwt, c.seed))
 	case c.jwt != "": // a bearer token, which needs no signature
-		opts = append(opts, nats.UserJWT(func() (string, error) { return c.jwt, nil }, func([]byte) ([]byte, error) { return nil, nil }))
+		opts = append(opts, nats.UserJWT(func() (string, error) {
+			return c.jwt, nil
+		}, func([]byte) ([]byte, error) { return nil, nil }))
 	}
 	if c.tlsFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
@@ -427,13 +441,16 @@ func (c natsContext) options() []nats.Option {
 // checkJetStream checks a domain and a prefix. The keys name the settings or the fields of a context.
 func checkJetStream(domainKey, domain, prefixKey, prefix string) error {
 	if domain != "" && prefix != "" {
-		return &setting.Error{Key: domainKey, Value: domain, MustBe: fmt.Sprintf("unset if %s=%q is set: a domain is the prefix $JS.<domain>.API", prefixKey, prefix)}
+		return &setting.Error{Key: domainKey, Value: domain,
+			MustBe: fmt.Sprintf("unset if %s=%q is set: a domain is the prefix $JS.<domain>.API", prefixKey, prefix)}
 	}
 	if domain != "" && (!plainTokens(domain) || strings.Contains(domain, ".")) {
-		return &setting.Error{Key: domainKey, Value: domain, MustBe: "the name of a JetStream domain: visible characters without dots and wildcards, such as leaf"}
+		return &setting.Error{Key: domainKey, Value: domain, MustBe: "the name of a JetStream domain: visible " +
+			"characters without dots and wildcards, such as leaf"}
 	}
 	if prefix != "" && !plainTokens(strings.TrimSuffix(prefix, ".")) {
-		return &setting.Error{Key: prefixKey, Value: prefix, MustBe: "a subject without wildcards, such as JS.counts.API"}
+		return &setting.Error{Key: prefixKey, Value: prefix, MustBe: "a subject without wildcards, such as " +
+			"JS.counts.API"}
 	}
 	return nil
 }
@@ -448,7 +465,9 @@ func checkInboxPrefix(key, prefix string) error {
 // plainTokens reports whether a text is a subject without wildcards.
 func plainTokens(subject string) bool {
 	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }) {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool {
+			return r <= ' ' || r == '*' || r == '>' || r == 0x7f
+		}) {
 			return false
 		}
 	}

@@ -20,7 +20,9 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 // otherSchemes are likely mistakes, which an error may quote.
 var otherSchemes = []string{"http", "https", "tcp", "redis", "rediss", "mqtt", "amqp"}
 
-const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, ws:// and wss:// for WebSocket"
+const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for " +
+	"TLS, ws:// " +
+	"and wss:// for WebSocket"
 
 // UnmarshalText reads a comma-separated list of servers. Errors quote at most a known scheme, because an
 // unescaped password can be in any other part.
@@ -69,7 +71,8 @@ func parseNATSServer(text string) (*url.URL, error) {
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	switch {
-	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.Contains(u.Path, "@") || u.Path != "" && !isWebSocket(u):
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.Contains(u.Path, "@") || u.Path != "" &&
+		!isWebSocket(u):
 		return nil, fmt.Errorf("nothing follows the port; %w", escape)
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("one of them has no host")
@@ -121,7 +124,8 @@ func (s Servers) withoutCredentials() Servers {
 	var servers []string
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		scheme, rest, _ := strings.Cut(entry, "://")
-		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+1:]) // after the host there are no credentials
+		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+
+			1:]) // after the host there are no credentials
 	}
 	all := strings.Join(servers, ",")
 	return Servers{text: &all, hosts: s.hosts}

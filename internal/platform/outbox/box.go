@@ -73,7 +73,8 @@ type Box[M enveloped] struct {
 // Open makes a Box on a connection with ConnOptions. Before Send and Tick repeat a message that may be
 // stored, they call again with the age of its first such send; if it returns false, the message only waits
 // for answers. They call unsent with the reason for a send of which nothing left this process.
-func Open[M enveloped](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M], error) {
+func Open[M enveloped](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M],
+	error) {
 	answers := make(chan Answer, queue)
 	b := &Box[M]{
 		Answers: answers, conn: conn, again: again, unsent: unsent, inbox: conn.NewInbox(), closed: make(chan struct{}),
@@ -132,7 +133,8 @@ func (b *Box[M]) send(m M) {
 	maps.Copy(header, l.More)
 	err := nats.ErrReconnectBufExceeded
 	if b.conn.IsConnected() || b.conn.IsClosed() {
-		err = b.conn.PublishMsg(&nats.Msg{Subject: l.Subject, Reply: b.inbox + "." + strconv.FormatUint(l.n, 36), Header: header, Data: l.Body})
+		err = b.conn.PublishMsg(&nats.Msg{Subject: l.Subject, Reply: b.inbox + "." + strconv.FormatUint(l.n, 36),
+			Header: header, Data: l.Body})
 	}
 	l.due = now.Add(ackWait)
 	if err != nil {
@@ -152,7 +154,8 @@ func (b *Box[M]) send(m M) {
 // NeverLeft reports whether a client error means that nothing of a message has left this process.
 func NeverLeft(err error) bool {
 	return slices.ContainsFunc([]error{
-		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrConnectionDraining,
+		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrBadSubject,
+		nats.ErrHeadersNotSupported, nats.ErrConnectionDraining,
 	}, func(sure error) bool { return errors.Is(err, sure) })
 }
 

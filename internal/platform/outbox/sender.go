@@ -111,7 +111,8 @@ type Sender struct {
 // Start sends on a connection with ConnOptions until Close was called, ctx ends or a message can never be
 // stored. The Sender's goroutine calls stored for each stored message.
 func Start(ctx context.Context, conn *nats.Conn, log zerolog.Logger, subject string, stored func(hits int)) *Sender {
-	s := &Sender{conn: conn, log: log, subject: subject, stored: stored, in: make(chan *Message), ended: make(chan struct{})}
+	s := &Sender{conn: conn, log: log, subject: subject, stored: stored, in: make(chan *Message),
+		ended: make(chan struct{})}
 	go s.run(ctx)
 	return s
 }
@@ -190,7 +191,8 @@ func (s *Sender) send(m *Message) {
 func (s *Sender) mayResend(m *Message, age time.Duration) bool {
 	if age > duplicateWindow && m.Once == nil && !s.mayRepeat {
 		s.mayRepeat = true
-		s.log.Warn().Msgf("messages are sent again after more than %v: a stream that remembers ids no longer may store them twice", duplicateWindow)
+		s.log.Warn().Msgf("messages are sent again after more than %v: a stream that remembers ids no longer may "+
+			"store them twice", duplicateWindow)
 	}
 	return true
 }
@@ -198,9 +200,11 @@ func (s *Sender) mayResend(m *Message, age time.Duration) bool {
 func (s *Sender) failUnsent(m *Message, why error) {
 	switch {
 	case errors.Is(why, nats.ErrMaxPayload):
-		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: the server takes messages of %d bytes at most: lower --batch: %w",
+		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: the server takes messages of %d bytes at most: "+
+			"lower --batch: %w",
 			m.Hits, len(m.Body), s.subject, s.conn.MaxPayload(), why)
-	case errors.Is(why, nats.ErrConnectionClosed), errors.Is(why, nats.ErrBadSubject), errors.Is(why, nats.ErrHeadersNotSupported):
+	case errors.Is(why, nats.ErrConnectionClosed), errors.Is(why, nats.ErrBadSubject),
+		errors.Is(why, nats.ErrHeadersNotSupported):
 		s.failed = fmt.Errorf("publish on %s: %w", s.destination(m), why)
 	}
 }
@@ -219,7 +223,8 @@ func (s *Sender) receive(a Answer) {
 		s.box.Drop(m)
 		s.complete(m, a)
 	case a.Code == CodeTooLarge:
-		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.Hits, len(m.Body), s.subject, a.Refusal)
+		s.failed = fmt.Errorf("publish %d hits in %d bytes on %s: %w: lower --batch", m.Hits, len(m.Body), s.subject,
+			a.Refusal)
 	default:
 		var refusal Refusal
 		if errors.As(a.Refusal, &refusal) && refusal.Lasts() {

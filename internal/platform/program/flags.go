@@ -33,11 +33,13 @@ func Usage(w io.Writer, program, about string, settings any, modes ...Mode) {
 	}
 	_ = tw.Flush()
 	if secrets := setting.SecretKeys(settings); len(secrets) > 0 {
-		fmt.Fprintf(w, "\nEach of %s can be given as a file instead: %s_FILE names it. It is read again for each use.\n", strings.Join(secrets, ", "), secrets[0])
+		fmt.Fprintf(w, "\nEach of %s can be given as a file instead: %s_FILE names it. It is read again for "+
+			"each use.\n", strings.Join(secrets, ", "), secrets[0])
 	}
 	fmt.Fprintf(w, "\nFlags: --help prints this, --version the version.\n")
 	if addr, ok := setting.Address(settings); ok {
-		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 if it is well, 1 if not.\n", addr.Key)
+		fmt.Fprintf(w, "--healthcheck asks the program at %s for /healthz: exit code 0 if it is well, 1 if not.\n",
+			addr.Key)
 	}
 	for _, m := range modes {
 		fmt.Fprintf(w, "--%s %s\n", m.Name, m.Help)
@@ -69,7 +71,8 @@ func Flags(program, about string, settings any, modes ...Mode) (proceed bool) {
 			os.Exit(setting.ExitFailure)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "%s: unknown argument %q: settings are environment variables, see %s --help\n", program, args[0], program)
+		fmt.Fprintf(os.Stderr, "%s: unknown argument %q: settings are environment variables, see %s --help\n", program,
+			args[0], program)
 		os.Exit(setting.ExitUsage)
 	}
 	return false

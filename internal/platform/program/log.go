@@ -61,7 +61,8 @@ const consoleTime = "15:04:05.000"
 func (l Log) New(w io.Writer) zerolog.Logger {
 	terminal := progress.IsTerminal(w)
 	if l.Format == "console" || l.Format == "auto" && terminal {
-		w = zerolog.ConsoleWriter{Out: w, TimeFormat: consoleTime, NoColor: !terminal || os.Getenv("TERM") == "dumb" || os.Getenv("NO_COLOR") != ""}
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: consoleTime, NoColor: !terminal || os.Getenv("TERM") == "dumb" ||
+			os.Getenv("NO_COLOR") != ""}
 	}
 	log := zerolog.New(w).Level(zerolog.Level(l.Level)).With().Timestamp().Logger().Hook(trace.Hook{})
 	for _, u := range l.Unknown {

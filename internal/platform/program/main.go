@@ -22,7 +22,8 @@ const repeatedWithin = time.Second
 // signal, later than repeatedWithin after the first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1) // a signal for which there is no room comes within repeatedWithin of one that had room
+	signals := make(chan os.Signal,
+		1) // a signal for which there is no room comes within repeatedWithin of one that had room
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		awaitSignals(signals, func() {

@@ -107,8 +107,10 @@ func (s *Screen) draw(sum State) {
 		total = -1
 	}
 	if s.bar == nil {
-		s.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(s.out), progressbar.OptionFullWidth(), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString(s.items), progressbar.OptionUseANSICodes(true), progressbar.OptionSetSpinnerChangeInterval(0))
+		s.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(s.out), progressbar.OptionFullWidth(),
+			progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString(s.items), progressbar.OptionUseANSICodes(true),
+			progressbar.OptionSetSpinnerChangeInterval(0))
 	}
 	s.bar.ChangeMax64(total)
 	_ = s.bar.Set64(int64(sum.Done))

@@ -44,9 +44,11 @@ func (r *Settings) Validate() error {
 		return &setting.Error{Key: "REDIS_PASSWORD", MustBe: "unset if REDIS_URL has a password"}
 	}
 	t := &r.TLS
-	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key}} {
+	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert},
+		{"REDIS_KEY", t.Key}} {
 		if file.path != "" && r.URL.options.TLSConfig == nil {
-			return &setting.Error{Key: file.key, Value: file.path, MustBe: "unset unless REDIS_URL begins with rediss: the connection would not be encrypted"}
+			return &setting.Error{Key: file.key, Value: file.path, MustBe: "unset unless REDIS_URL begins with " +
+				"rediss: the connection would not be encrypted"}
 		}
 	}
 	if t.CA != "" {
@@ -55,7 +57,8 @@ func (r *Settings) Validate() error {
 			return err
 		}
 	}
-	return setting.CheckKeyPair(setting.Path{Key: "REDIS_CERT", File: t.Cert}, setting.Path{Key: "REDIS_KEY", File: t.Key})
+	return setting.CheckKeyPair(setting.Path{Key: "REDIS_CERT", File: t.Cert},
+		setting.Path{Key: "REDIS_KEY", File: t.Key})
 }
 
 type redisFiles struct {
@@ -67,7 +70,9 @@ type redisFiles struct {
 func (r Settings) Logging(log zerolog.Logger) Settings {
 	r.files = &redisFiles{
 		setting.NewReloadable("file of a secret of Redis", log, r.readLogin),
-		setting.NewReloadable("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) { return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key) }),
+		setting.NewReloadable("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) {
+			return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key)
+		}),
 	}
 	return r
 }
@@ -174,12 +179,15 @@ func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) er
 		}
 		switch {
 		case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it has, or leave it out", err)}
+			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it "+
+				"has, or leave it out", err)}
 		case redis.IsAuthError(err):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into REDIS_URL, or the password into REDIS_PASSWORD", err)}
+			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into "+
+				"REDIS_URL, or the password into REDIS_PASSWORD", err)}
 		case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
 			redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the rights in docs/delivery.md, and rename no command", err)}
+			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the "+
+				"rights in docs/delivery.md, and rename no command", err)}
 		}
 		return err
 	})
@@ -205,7 +213,8 @@ func ping(ctx context.Context, client redis.UniversalClient) error {
 	case strings.Contains(info, "_mode:cluster"):
 		return setting.UsageError{Err: fmt.Errorf("Redis is a node of a cluster: write redis+cluster:// in REDIS_URL")}
 	case strings.Contains(info, "_mode:sentinel"):
-		return setting.UsageError{Err: fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in REDIS_URL")}
+		return setting.UsageError{Err: fmt.Errorf("Redis is a Sentinel: write redis+sentinel://…?master_name=NAME in " +
+			"REDIS_URL")}
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	}
 	for name := range query {
 		if !slices.Contains(kind.params, name) {
-			return nil, fmt.Errorf("the parameters of %s:// are: %s; a ? in a password is written %%3F", u.Scheme, cmp.Or(strings.Join(kind.params, ", "), "none"))
+			return nil, fmt.Errorf("the parameters of %s:// are: %s; a ? in a password is written %%3F", u.Scheme,
+				cmp.Or(strings.Join(kind.params, ", "), "none"))
 		}
 	}
 	if u.Fragment != "" {
@@ -102,7 +103,8 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 	for _, addr := range query["addr"] {
 		// Addresses are logged, and a password before an @ would be part of one.
 		if h, p, err := net.SplitHostPort(addr); err != nil || !setting.IsHost(h) || !setting.IsPort(p) {
-			return nil, fmt.Errorf("an addr is not host:port; user and password come before the first host, for all servers")
+			return nil, fmt.Errorf("an addr is not host:port; user and password come before the first host, for " +
+				"all servers")
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hours, w of 7 days), such as 250ms, 10s, 48h or 2d"
+const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hours, w of 7 days), such as 250ms, 10s, " +
+	"48h or 2d"
 
 var errDuration = errors.New(durationForms)
 

@@ -111,7 +111,8 @@ type File[T any] struct {
 // Open reads the file of a setting; nil if the setting is empty. use, which may be nil, is called with each
 // value once Load returns it, and adds to its log line. The error is a UsageError that names the setting and
 // the file.
-func Open[T any](files *Files, what string, setting Path, parse func(text []byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
+func Open[T any](files *Files, what string, setting Path, parse func(text []byte) (T, error),
+	use func(value T, line *zerolog.Event)) (*File[T], error) {
 	if setting.File == "" {
 		return nil, nil
 	}
@@ -126,7 +127,8 @@ func Open[T any](files *Files, what string, setting Path, parse func(text []byte
 }
 
 // OpenAll is Open for several files. It skips empty settings, and keeps the order.
-func OpenAll[T any](files *Files, what string, settings []Path, parse func(texts [][]byte) (T, error), use func(value T, line *zerolog.Event)) (*File[T], error) {
+func OpenAll[T any](files *Files, what string, settings []Path, parse func(texts [][]byte) (T, error),
+	use func(value T, line *zerolog.Event)) (*File[T], error) {
 	f := &File[T]{what: what, files: settings, parse: parse, use: use, log: files.log}
 	texts, sum, err := f.readAll()
 	if err == nil {
@@ -197,7 +199,8 @@ func (f *File[T]) reload(from string) {
 		err = f.load(texts, sum, f.log.Info().Bool("audit", true).Str("from", from), " reloaded")
 	}
 	if err != nil {
-		f.log.Error().Bool("audit", true).Str("from", from).Err(err).Msg(f.what + " not reloaded: what was read before stays in use")
+		f.log.Error().Bool("audit", true).Str("from", from).Err(err).Msg(f.what + " not reloaded: what was read " +
+			"before stays in use")
 	}
 	f.counted(err)
 }

@@ -15,7 +15,8 @@ func CheckKeyPair(cert, key Path) error {
 		return err
 	}
 	if _, err := tls.LoadX509KeyPair(cert.File, key.File); err != nil {
-		return &Error{Key: cert.Key, Value: cert.File, MustBe: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
+		return &Error{Key: cert.Key, Value: cert.File,
+			MustBe: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
 	}
 	return nil
 }
@@ -56,9 +57,12 @@ func RefusedCertificate(err error, server string) error {
 	var theirs *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &theirs):
-		return UsageError{Err: fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that signed it, for the host in %s_URL", server, err, prefix, prefix)}
-	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"): // an alert; its type is not exported
-		return UsageError{Err: fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that it trusts", server, err, prefix, prefix)}
+		return UsageError{Err: fmt.Errorf("the certificate of %s is not trusted: %w: set %s_CA to the authority that "+
+			"signed it, for the host in %s_URL", server, err, prefix, prefix)}
+	// an alert; its type is not exported
+	case strings.Contains(err.Error(), "remote error: tls:") && strings.Contains(err.Error(), "certificate"):
+		return UsageError{Err: fmt.Errorf("%s refused the client certificate: %w: set %s_CERT and %s_KEY to one that "+
+			"it trusts", server, err, prefix, prefix)}
 	}
 	return nil
 }

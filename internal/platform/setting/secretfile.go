@@ -47,7 +47,8 @@ func (f SecretFile) Read() (string, error) {
 // Refuse names the file, unless the name may be the secret itself.
 func (f SecretFile) Refuse(allowed string) error {
 	if _, err := os.Lstat(f.Path); err != nil && (!filepath.IsAbs(f.Path) || strings.Contains(f.Path, "://")) {
-		return &Error{Key: f.Key, MustBe: allowed + "; its name is not shown, because it may be the secret itself: write the whole path, from / on"}
+		return &Error{Key: f.Key, MustBe: allowed + "; its name is not shown, because it may be the secret itself: " +
+			"write the whole path, from / on"}
 	}
 	return &Error{Key: f.Key, Value: f.Path, MustBe: allowed}
 }

@@ -136,10 +136,13 @@ func unknownSettings(settings any, environment map[string]string) (out []Unknown
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(environment)) {
-		if environment[key] == "" || !strings.HasPrefix(key, program+"_") || slices.Contains(known, key) || fromKubernetes.MatchString(key) {
+		if environment[key] == "" || !strings.HasPrefix(key, program+"_") || slices.Contains(known, key) ||
+			fromKubernetes.MatchString(key) {
 			continue
 		}
-		nearest := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(key, a), distance(key, b)) })
+		nearest := slices.MinFunc(known, func(a, b string) int {
+			return cmp.Compare(distance(key, a), distance(key, b))
+		})
 		out = append(out, Unknown{key, nearest})
 	}
 	return out

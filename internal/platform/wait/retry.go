@@ -21,7 +21,8 @@ func Until(ctx context.Context, log zerolog.Logger, what string, try func(contex
 }
 
 // UntilLogging is Until with another interval of the log lines.
-func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery time.Duration, try func(context.Context) error) error {
+func UntilLogging(ctx context.Context, log zerolog.Logger, what string, logEvery time.Duration,
+	try func(context.Context) error) error {
 	var logged time.Time
 	for {
 		err := try(ctx)

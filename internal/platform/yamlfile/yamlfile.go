@@ -91,7 +91,8 @@ func SecretFields(node *yaml.Node, what string, allowed ...string) (map[string]*
 	return fields(node, what, func(string) string { return "" }, allowed)
 }
 
-func fields(node *yaml.Node, what string, quote func(name string) string, allowed []string) (map[string]*yaml.Node, error) {
+func fields(node *yaml.Node, what string, quote func(name string) string, allowed []string) (map[string]*yaml.Node,
+	error) {
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
 	}
@@ -110,7 +111,8 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 		name, value := node.Content[i], node.Content[i+1]
 		switch {
 		case !slices.Contains(allowed, name.Value):
-			return nil, Errorf(name.Line, "unknown field%s: must be one of %s", quote(name.Value), strings.Join(allowed, ", "))
+			return nil, Errorf(name.Line, "unknown field%s: must be one of %s", quote(name.Value),
+				strings.Join(allowed, ", "))
 		case out[name.Value] != nil:
 			return nil, &Error{name.Line, name.Value + ": given twice"}
 		case value.Kind == yaml.AliasNode:
@@ -119,7 +121,8 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 			return nil, &Error{name.Line, name.Value + ": empty"}
 		case lists[name.Value]:
 			if !isList(value) {
-				return nil, &Error{value.Line, name.Value + ": must be a list, such as [a, b], of values that are not empty"}
+				return nil, &Error{value.Line, name.Value + ": must be a list, such as [a, b], of values that are " +
+					"not empty"}
 			}
 		case trees[name.Value]:
 			if value.Kind == yaml.ScalarNode {
@@ -134,9 +137,10 @@ func fields(node *yaml.Node, what string, quote func(name string) string, allowe
 }
 
 func isList(node *yaml.Node) bool {
-	return node.Kind == yaml.SequenceNode && len(node.Content) > 0 && !slices.ContainsFunc(node.Content, func(v *yaml.Node) bool {
-		return v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null"
-	})
+	return node.Kind == yaml.SequenceNode && len(node.Content) > 0 && !slices.ContainsFunc(node.Content,
+		func(v *yaml.Node) bool {
+			return v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null"
+		})
 }
 
 // Values are the texts of a list; none if it is missing.

@@ -60,7 +60,9 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 		return out, web.InputProblem(err, web.InQuery)
 	}
 	if p.Key != "" {
-		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) { return d.Reader.Erase(ctx, []string{p.Key}) }, nil)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) {
+			return d.Reader.Erase(ctx, []string{p.Key})
+		}, nil)
 		return out, err
 	}
 	there, err := d.countListed(ctx, p.Prefix)
@@ -71,7 +73,9 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
 	}
 	for next := ""; ; {
-		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) { return d.Reader.EraseListed(ctx, p.Prefix, next) }, &next)
+		err = eraseStep(ctx, d.Redis, &out, func(ctx context.Context) (erase.Erased, error) {
+			return d.Reader.EraseListed(ctx, p.Prefix, next)
+		}, &next)
 		if err != nil || next == "" {
 			return out, err
 		}
@@ -80,10 +84,12 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 
 // NotConfirmedProblem is the 409 if the number of counters is not the confirmed one.
 func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem {
-	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
+	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing "+
+		"is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
-func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (erase.Erased, error), next *string) error {
+func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (erase.Erased, error),
+	next *string) error {
 	var why error // Redis is well, and refuses
 	_, err := readWithin(ctx, source, eraseTimeout, func(ctx context.Context) (erase.Erased, error) {
 		done, err := step(ctx)
@@ -100,17 +106,22 @@ func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(
 	case err != nil || why == nil:
 		return err
 	case errors.Is(why, erase.ErrBusy):
-		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased, erase.ErrBusy), "1")
+		return web.RetryLater(fmt.Sprintf("%d counters are erased, and then %v: ask again for the rest", out.Erased,
+			erase.ErrBusy), "1")
 	case errors.Is(why, erase.ErrRetiering):
-		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased, why))
+		return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters are erased, and no more: %v", out.Erased,
+			why))
 	}
-	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl (docs/operations.md)", "10").OfKind(web.RightsMissing)
+	return web.RetryLater("the Redis user may not erase: it needs the rights of query-erase in deploy/redis-users.acl "+
+		"(docs/operations.md)", "10").OfKind(web.RightsMissing)
 }
 
 func (d *Service) countListed(ctx context.Context, prefix string) (n int, err error) {
 	question := read.NamesQuestion{Prefix: prefix, Limit: maxCounters}
 	for {
-		page, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) { return d.Reader.Names(ctx, question) })
+		page, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) {
+			return d.Reader.Names(ctx, question)
+		})
 		if err != nil {
 			return 0, err
 		}

@@ -101,11 +101,14 @@ func (d *Service) Export(ctx context.Context, p *ExportParams) (*Export, error) 
 		if err != nil {
 			return nil, web.InputProblem(err, web.InQuery)
 		}
-		q = read.ExportQuestion{Prefix: resumed.Prefix, From: resumed.Range.From, To: resumed.Range.To, Step: resumed.Step}
+		q = read.ExportQuestion{Prefix: resumed.Prefix, From: resumed.Range.From, To: resumed.Range.To,
+			Step: resumed.Step}
 	}
 	e.Export = resumed
 	if p.Resume == "" || q.From < q.To { // otherwise there is nothing to go on with
-		e.Export, err = Read(ctx, d.Redis, func(ctx context.Context) (read.Export, error) { return d.Reader.BeginExport(ctx, q) })
+		e.Export, err = Read(ctx, d.Redis, func(ctx context.Context) (read.Export, error) {
+			return d.Reader.BeginExport(ctx, q)
+		})
 		if err != nil {
 			return nil, exportProblem(err)
 		}
@@ -166,7 +169,8 @@ func (e *Export) read(ctx context.Context) error {
 }
 
 func reopenedProblem() *web.Problem {
-	return web.RetryLater("as_of has gone back behind the end of the export, because Redis has lost commits or a stream has come back: workers are counting again; go on in a minute", "60")
+	return web.RetryLater("as_of has gone back behind the end of the export, because Redis has lost commits or a "+
+		"stream has come back: workers are counting again; go on in a minute", "60")
 }
 
 func (e *Export) ContentType() string {
@@ -221,7 +225,8 @@ func (e *Export) Write(ctx context.Context, write func(part []byte) error) error
 	}
 	if e.isNDJSON {
 		e.text = append(append(e.text, api.Encode(ExportEnd{
-			AsOf: e.AsOf(), From: Time(e.Range.From), To: Time(e.Range.To), Step: e.StepText(), Complete: e.Complete(), Rows: e.rows,
+			AsOf: e.AsOf(), From: Time(e.Range.From), To: Time(e.Range.To), Step: e.StepText(), Complete: e.Complete(),
+			Rows: e.rows,
 		})...), '\n')
 	}
 	return e.flush(write)
@@ -316,7 +321,8 @@ func (e *Export) Token() string { return e.token(e.first) }
 
 func (e *Export) token(at read.ExportPlace) string {
 	return token{
-		tokenVersion, e.service.Namespace, e.Prefix, e.Range.From, e.Range.To, e.Step.Milliseconds(), e.Cut, at.Counter, at.Inside,
+		tokenVersion, e.service.Namespace, e.Prefix, e.Range.From, e.Range.To, e.Step.Milliseconds(), e.Cut, at.Counter,
+		at.Inside,
 	}.String()
 }
 
@@ -342,7 +348,8 @@ func parseToken(text string) (t token, ok bool) {
 func readToken(namespace string, p *ExportParams, q read.ExportQuestion) (read.Export, read.ExportPlace, error) {
 	t, ok := parseToken(p.Resume)
 	if !ok {
-		return read.Export{}, read.ExportPlace{}, web.BadInput("resume", "%s is not a token of an export of this release: "+
+		return read.Export{}, read.ExportPlace{}, web.BadInput("resume", "%s is not a token of an export of this "+
+			"release: "+
 			"send the whole of Tallyroll-Resume, or of resume in the last such line", web.Excerpt(p.Resume))
 	}
 	down := func(milli int64) int64 { return milli - milli%t.Step }
@@ -352,15 +359,19 @@ func readToken(namespace string, p *ExportParams, q read.ExportQuestion) (read.E
 	}{
 		{t.Namespace != namespace, "resume", "the namespace " + t.Namespace},
 		{p.Prefix != "" && p.Prefix != t.Prefix, "prefix", "the prefix " + web.Excerpt(t.Prefix)},
-		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " + human.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
+		{p.Step != "" && q.Step.Milliseconds() != t.Step, "step", "the step " +
+			human.FormatDuration(time.Duration(t.Step)*time.Millisecond)},
 		{p.From != "" && down(q.From) != t.From, "from", "from " + window.Moment(t.From)},
-		{p.To != "" && (t.Cut && q.To <= t.To || !t.Cut && down(q.To+t.Step-1) != t.To), "to", "to " + window.Moment(t.To)},
+		{p.To != "" && (t.Cut && q.To <= t.To || !t.Cut && down(q.To+t.Step-1) != t.To), "to",
+			"to " + window.Moment(t.To)},
 	} {
 		if other.is {
-			return read.Export{}, read.ExportPlace{}, web.BadInput(other.param, "the token of resume belongs to an export with %s: leave it out, or ask without resume", other.text)
+			return read.Export{}, read.ExportPlace{}, web.BadInput(other.param, "the token of resume belongs to an "+
+				"export with %s: leave it out, or ask without resume", other.text)
 		}
 	}
 	return read.Export{
-		Prefix: t.Prefix, Range: window.Range{From: t.From, To: t.To}, Step: time.Duration(t.Step) * time.Millisecond, Cut: t.Cut,
+		Prefix: t.Prefix, Range: window.Range{From: t.From, To: t.To}, Step: time.Duration(t.Step) * time.Millisecond,
+		Cut: t.Cut,
 	}, read.ExportPlace{Counter: t.Counter, Inside: t.Inside}, nil
 }

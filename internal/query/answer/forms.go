@@ -54,7 +54,8 @@ func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 	return Total{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
 		Total: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf),
-		Cell: human.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
+		Cell: human.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf),
+		CountingSince: Since(a.CountingSince),
 	}
 }
 
@@ -62,7 +63,8 @@ func TotalExample() TotalAnswer {
 	return TotalAnswer{
 		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
 		Totals: []Total{{
-			Key: "api-1", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+			Key: "api-1", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+			To:    time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
 			Total: 1234, Lower: 1229, Upper: 1241, Cell: "15m", Complete: true, CountingSince: SinceExample,
 		}},
 	}
@@ -180,8 +182,10 @@ func (l *SeriesLines) WithoutReadTime() []window.Series {
 
 func SeriesExample() Series {
 	return Series{
-		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true, CountingSince: SinceExample,
-		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121}, {1795255200000, 1}},
+		Key: "api-1", Step: "1m", AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Complete: true,
+		CountingSince:  SinceExample,
+		UnfinishedFrom: 1795255200000, Points: [][2]int64{{1795255080000, 118}, {1795255140000, 121},
+			{1795255200000, 1}},
 	}
 }
 

@@ -38,7 +38,8 @@ type hold struct {
 // they have one. Read waits once, after the request was checked: otherwise a caller would learn how far
 // counting is from questions that it may not ask. If waits is not nil, it is called before the wait, and what
 // it returns afterwards. Errors are for the client.
-func Hold(ctx context.Context, w *fresh.Watcher, part string, params any, waits func() (resume func())) (context.Context, error) {
+func Hold(ctx context.Context, w *fresh.Watcher, part string, params any,
+	waits func() (resume func())) (context.Context, error) {
 	p, ok := params.(interface {
 		Condition() (fresh.Condition, error)
 	})
@@ -53,7 +54,9 @@ func Hold(ctx context.Context, w *fresh.Watcher, part string, params any, waits 
 		c.Counters = about.Input().Keys
 	}
 	c.Waits = waits
-	return context.WithValue(ctx, holdKey{}, &hold{await: func(ctx context.Context) error { return web.InputProblem(w.Await(ctx, c), part) }}), nil
+	return context.WithValue(ctx, holdKey{}, &hold{await: func(ctx context.Context) error {
+		return web.InputProblem(w.Await(ctx, c), part)
+	}}), nil
 }
 
 // HeldError is why the condition of a request did not hold in time. It wraps an error for the client.

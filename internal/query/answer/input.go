@@ -88,9 +88,11 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	case in.from != "":
 		return in.rangePeriod()
 	case in.to != "":
-		return nil, web.BadInput("from", "missing although to is given: a range is from=…&to=…, and to is now by default")
+		return nil, web.BadInput("from", "missing although to is given: a range is from=…&to=…, and to is now "+
+			"by default")
 	}
-	return nil, web.BadInput(in.WindowsParam, "missing: ask about one or more windows, such as 24h, or about a range with from and to")
+	return nil, web.BadInput(in.WindowsParam, "missing: ask about one or more windows, such as 24h, or about a range "+
+		"with from and to")
 }
 
 // seriesQuestion checks an input about series, and returns the question for one of the counters.
@@ -153,7 +155,8 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 		return nil
 	}
 	if in.tz != "" && !in.hasCalendarWindow() {
-		return web.BadInput("tz", "only for the steps %s, and the windows %s: all others are the same in every zone", stepHint, calendarHint)
+		return web.BadInput("tz", "only for the steps %s, and the windows %s: all others are the same in every zone",
+			stepHint, calendarHint)
 	}
 	if in.step == "" {
 		return nil
@@ -168,7 +171,8 @@ func (in *Input) CheckKeys(most int) error {
 		return web.BadInput(in.KeyParam, "missing: name at least one counter")
 	}
 	if len(in.Keys) > most {
-		return web.TooMuchInput(in.KeyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)", len(in.Keys), most)
+		return web.TooMuchInput(in.KeyParam, "%d counters in one request: at most %d are allowed (QUERY_MAX_KEYS)",
+			len(in.Keys), most)
 	}
 	for _, key := range in.Keys {
 		if err := api.CheckKey(in.KeyParam, key); err != nil {
@@ -186,7 +190,8 @@ func (in *Input) Periods() ([]period, error) {
 		return nil, web.BadInput("to", "not together with %s: the end of a window is at", in.WindowsParam)
 	}
 	if len(in.Windows) > maxWindows {
-		return nil, web.BadInput(in.WindowsParam, "%d windows in one request: at most %d are allowed", len(in.Windows), maxWindows)
+		return nil, web.BadInput(in.WindowsParam, "%d windows in one request: at most %d are allowed", len(in.Windows),
+			maxWindows)
 	}
 	to, err := parseEnd("at", in.at)
 	if err != nil {
@@ -212,7 +217,8 @@ func (in *Input) Periods() ([]period, error) {
 		periods[i] = period{text, window.Span{Length: length, To: to}}
 	}
 	if in.tz != "" && !anyCalendar {
-		return nil, web.BadInput("tz", "only for the windows %s: all windows of this request are durations", calendarHint)
+		return nil, web.BadInput("tz", "only for the windows %s: all windows of this request are durations",
+			calendarHint)
 	}
 	return periods, nil
 }
@@ -310,7 +316,9 @@ func (in *Input) ofUniques() (bool, error) {
 		return false, nil
 	case ofUniques:
 		if in.isSum() {
-			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one can be in many of them: name counters with %s, or count all of them under one name besides", in.KeyParam)
+			return false, web.BadInput("of", "uniques of several counters cannot be added up, because the same one "+
+				"can be in many of them: name counters with %s, or count all of them under one name besides",
+				in.KeyParam)
 		}
 		return true, nil
 	}

@@ -54,7 +54,8 @@ func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer
 	if p.Window == "" {
 		return topAnswer{}, web.BadInput("window", "missing: must be %s", api.WindowHint).Problem(part)
 	}
-	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix, group: p.Group}
+	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix,
+		group: p.Group}
 	periods, err := in.Periods()
 	if err == nil && in.isSum() {
 		err = in.checkSum()
@@ -71,7 +72,9 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 	if in.isSum() || access.From(ctx).HasPrefixes() {
 		return d.topGroups(ctx, in, p, limit)
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Top, error) { return d.Reader.Top(ctx, p.Span, limit) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Top, error) {
+		return d.Reader.Top(ctx, p.Span, limit)
+	})
 	if err != nil {
 		return topAnswer{}, in.explain(err, p)
 	}
@@ -81,7 +84,8 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 		Floor:    found.Range.AtMost(found.Floor, found.AsOf), Top: make([]topTotal, len(found.Counters)),
 	}
 	for i, c := range found.Counters {
-		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower, Upper: found.Range.AtMost(c.Upper, found.AsOf)}
+		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower,
+			Upper: found.Range.AtMost(c.Upper, found.AsOf)}
 	}
 	return out, nil
 }
@@ -108,7 +112,8 @@ func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int)
 	}
 	asOf, r := min(names.asOf, found.AsOf), found.Answers[0].Range
 	out := topAnswer{
-		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.countingSince), Complete: r.From >= names.completeSince && found.Answers[0].Complete && !r.Outruns(asOf),
+		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.countingSince),
+		Complete: r.From >= names.completeSince && found.Answers[0].Complete && !r.Outruns(asOf),
 	}
 	group := func(counter string) string { return counter }
 	if depth > 0 {
@@ -134,8 +139,10 @@ func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int)
 
 func TopExample() topAnswer {
 	return topAnswer{
-		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true, CountingSince: SinceExample, Floor: 37,
-		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241}, {Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
+		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true,
+		CountingSince: SinceExample, Floor: 37,
+		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241},
+			{Key: "/cart", Total: 311, Lower: 309, Upper: 312}},
 	}
 }
 
@@ -193,7 +200,9 @@ func (d *Service) Counters(ctx context.Context, part string, p *countersParams) 
 	if totals {
 		question.Totals = &countersSpan
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) { return d.Reader.Names(ctx, question) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) {
+		return d.Reader.Names(ctx, question)
+	})
 	if bad := ClientError(err); bad != nil {
 		return CountersAnswer{}, web.BadInput("totals", "%s: %v", countersWindow, bad).Problem(part)
 	}
@@ -204,7 +213,8 @@ func (d *Service) Counters(ctx context.Context, part string, p *countersParams) 
 		found.Counters = []string{} // not null
 	}
 	out := CountersAnswer{
-		AsOf: Time(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf), CountingSince: Since(found.CountingSince), Counters: found.Counters, Next: found.Next,
+		AsOf: Time(found.AsOf), Complete: found.Complete && !window.Range{To: found.Now}.Outruns(found.AsOf),
+		CountingSince: Since(found.CountingSince), Counters: found.Counters, Next: found.Next,
 	}
 	if totals {
 		out.Totals = make([]Total, len(found.Answers))
@@ -235,7 +245,8 @@ func folded(text string) string {
 
 // About returns what can be asked. The caller supplies what the settings turn on.
 func (d *Service) About(ctx context.Context, on Features) (AboutAnswer, error) {
-	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on, Token: aboutToken(access.From(ctx))}
+	out := AboutAnswer{Version: release.Version(), Namespace: d.Namespace, Features: on,
+		Token: aboutToken(access.From(ctx))}
 	found, err := Read(ctx, d.Redis, d.Reader.About)
 	if err != nil {
 		return AboutAnswer{}, err
@@ -326,10 +337,12 @@ func AboutExample() AboutAnswer {
 		panic(err) // they are our own
 	}
 	out := AboutAnswer{
-		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample, Features: Features{NATS: true, Limits: true, Watch: true},
+		Version: "1.4.0", Namespace: "tallyroll", CountingSince: SinceExample,
+		Features: Features{NATS: true, Limits: true, Watch: true},
 	}
 	out.addTiers(tiers)
-	out.addUniqueTiers(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour}, {Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
+	out.addUniqueTiers(window.Tiers{{Cell: 5 * time.Minute, Window: time.Hour},
+		{Cell: time.Hour, Window: 24 * time.Hour}, {Cell: 24 * time.Hour, Window: 32 * 24 * time.Hour}})
 	return out
 }
 
@@ -358,7 +371,8 @@ func stepsOf(tiers window.Tiers) []string {
 }
 
 // durationsOf are the good ones of the usual durations, and one of each tier, by length, without repetitions.
-func durationsOf(usual []string, good func(time.Duration) bool, tiers window.Tiers, own func(window.Tier) time.Duration) []string {
+func durationsOf(usual []string, good func(time.Duration) bool, tiers window.Tiers,
+	own func(window.Tier) time.Duration) []string {
 	texts := make(map[time.Duration]string)
 	for _, t := range tiers {
 		texts[own(t)] = human.FormatDuration(own(t))

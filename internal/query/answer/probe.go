@@ -30,7 +30,8 @@ type probeItem struct {
 
 // Probe checks parameters and answers in Prometheus' text format. Its errors are for the client.
 func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
-	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys), Windows: distinct(p.Windows)}
+	in := &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: distinct(p.Keys),
+		Windows: distinct(p.Windows)}
 	asked, err := d.probeItems(ctx, in, p)
 	if err != nil {
 		return nil, web.InputProblem(err, web.InQuery)
@@ -42,7 +43,9 @@ func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	for i, a := range asked {
 		questions[i], periods[i] = window.Question{Counter: a.key, Span: a.period.Span}, a.period
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) {
+		return d.Reader.Answer(ctx, questions)
+	})
 	if err != nil {
 		return nil, in.explain(err, periods...)
 	}
@@ -127,7 +130,8 @@ func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]st
 		out = append(out, found.Counters...)
 		if len(out) > most {
 			return nil, web.TooMuchInput("prefix",
-				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): use a longer prefix, top, or fewer windows",
+				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): "+
+					"use a longer prefix, top, or fewer windows",
 				most, web.Excerpt(prefix), d.MaxProbe)
 		}
 		if found.Next == "" {
@@ -139,18 +143,23 @@ func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]st
 
 func tooManyTotals(asked, most int) error {
 	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf(
-		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked, most))
+		"%d totals in one answer: at most %d are allowed (QUERY_MAX_PROBE): ask for fewer counters or windows", asked,
+		most))
 }
 
 func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help}, []string{"key", "window"})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help},
+			[]string{"key", "window"})
 	}
 	total := gauge("", "Hits in the rolling window that ends now.")
-	lower, upper := gauge("_lower", "There were at least this many hits."), gauge("_upper", "There were at most this many hits. +Inf if no worker has counted lately.")
-	complete := gauge("_complete", "1 if no hit of the window is known to be missing, and hits are being counted, else 0.")
+	lower, upper := gauge("_lower", "There were at least this many hits."),
+		gauge("_upper", "There were at most this many hits. +Inf if no worker has counted lately.")
+	complete := gauge("_complete", "1 if no hit of the window is known to be missing, and hits are being "+
+		"counted, else 0.")
 	age := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old these totals are.",
+		Name: "tallyroll_probe_as_of_age_seconds", Help: "Seconds from as_of to now, by the clock of Redis: how old " +
+			"these totals are.",
 	})
 	age.Set(SecondsSince(found.AsOf, found.Now))
 	for i, a := range asked {

@@ -32,7 +32,8 @@ type SeriesParams struct {
 
 func (p *SeriesParams) Input() *Input {
 	return &Input{
-		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: oneWindow(p.Window), from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
+		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: oneWindow(p.Window),
+		from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
 	}
 }
 
@@ -60,7 +61,8 @@ type SeriesBody struct {
 
 func (b *SeriesBody) Input() *Input {
 	return &Input{
-		Part: web.InBody, KeyParam: "key", WindowsParam: "window", Keys: b.Key, Windows: oneWindow(b.Window), from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
+		Part: web.InBody, KeyParam: "key", WindowsParam: "window", Keys: b.Key, Windows: oneWindow(b.Window),
+		from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
 	}
 }
 
@@ -106,7 +108,8 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 
 const defaultGroups = 20
 
-func (d *Service) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines, err error) {
+func (d *Service) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines,
+	err error) {
 	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)

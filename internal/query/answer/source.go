@@ -57,7 +57,8 @@ func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, 
 	return readWithin(ctx, r, r.Timeout, read)
 }
 
-func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T, error) {
+func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T,
+	error) {
 	if h, ok := ctx.Value(holdKey{}).(*hold); ok && !h.over {
 		h.over = true
 		out, err := readWithin(scope.Checking(ctx), r, timeout, read)
@@ -117,12 +118,18 @@ func CorruptProblem(err error) *web.Problem {
 
 func tooMuchProblem(e *window.TooMuchError) *web.Problem {
 	if e.What == window.UniqueCells {
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("this question reads %d cells of uniques: at most %d are allowed (QUERY_MAX_UNIQUE_CELLS): ask about fewer counters, windows or steps at once, or about a shorter range", e.Count, e.Max))
+		return web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("this question reads %d cells of uniques: at most %d are allowed (QUERY_MAX_UNIQUE_CELLS): "+
+				"ask about fewer counters, windows or steps at once, or about a shorter range", e.Count, e.Max))
 	}
 	if e.What == "points" {
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer counters, a longer step or a shorter range", e.Count, e.Max))
+		return web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("%d points in one answer: at most %d are allowed (QUERY_MAX_POINTS): ask about fewer "+
+				"counters, a longer step or a shorter range", e.Count, e.Max))
 	}
-	return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed (QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
+	return web.NewProblem(http.StatusRequestEntityTooLarge,
+		fmt.Sprintf("the hashes that this question reads hold up to %d cells: at most %d are allowed "+
+			"(QUERY_MAX_CELLS): ask about fewer counters or windows at once", e.Count, e.Max))
 }
 
 // unavailable is the 503 for a read error. The error may describe the internal network, so it is only logged.

@@ -56,7 +56,8 @@ func (n *listing) upTo(most int) []string {
 // applyTo gives a sum the as_of and completeness of all counters, because one not listed yet may belong to
 // it.
 func (n *listing) applyTo(f window.Series) window.Series {
-	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince), n.countingSince
+	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince),
+		n.countingSince
 	f.Complete = f.Complete && f.Range.From >= n.completeSince
 	return f
 }
@@ -66,7 +67,8 @@ func (n *listing) tooMany(in *Input, most int) *web.Problem {
 	if in.prefix == "" {
 		begin = "are known"
 	}
-	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer prefix, or a rule that counts the group as a counter of its own",
+	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer "+
+		"prefix, or a rule that counts the group as a counter of its own",
 		len(n.counters), begin, most).Problem(in.Part)
 }
 
@@ -108,7 +110,8 @@ func sumOf(prefix, windowText string, names listing, answers []window.Answer, de
 	out := TotalOf(prefix, windowText, answers[0], names.asOf)
 	out.CountingSince = Since(names.countingSince)
 	r := answers[0].Range
-	out.Complete = r.From >= names.completeSince && answers[0].Complete && !r.Outruns(names.asOf) // also without a counter
+	out.Complete = r.From >= names.completeSince && answers[0].Complete &&
+		!r.Outruns(names.asOf) // also without a counter
 	var group func(string) string
 	if depth > 0 {
 		group = func(counter string) string { return window.GroupOf(counter, depth) }
@@ -125,7 +128,8 @@ func sumOf(prefix, windowText string, names listing, answers []window.Answer, de
 
 // addUp adds up the answers, in total and by group: the largest groups first, equal ones by name. It counts
 // the counters that have or may have hits. A nil group means no groups.
-func addUp(counters []string, answers []window.Answer, group func(counter string) string) (all SumGroup, groups []SumGroup, complete bool) {
+func addUp(counters []string, answers []window.Answer, group func(counter string) string) (all SumGroup,
+	groups []SumGroup, complete bool) {
 	complete = true
 	index := make(map[string]int)
 	for i, counter := range counters {

@@ -21,7 +21,8 @@ type UniquesBody struct {
 }
 
 func (b *UniquesBody) Input() *Input {
-	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To, hasCalendars: true, tz: b.TZ}
+	return &Input{Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows,
+		at: b.At, from: b.From, to: b.To, hasCalendars: true, tz: b.TZ}
 }
 
 // UniquesAnswer has an estimate for each counter and window, all of one moment.
@@ -51,7 +52,9 @@ func (d *Service) Uniques(ctx context.Context, in *Input) (out UniquesAnswer, pa
 		return out, false, web.InputProblem(err, in.Part)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Uniques(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) {
+		return d.Reader.Uniques(ctx, questions)
+	})
 	if err != nil {
 		return out, false, in.explain(err, periods...)
 	}
@@ -74,8 +77,10 @@ func UniquesExample() UniquesAnswer {
 	return UniquesAnswer{
 		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC),
 		Uniques: []Unique{{
-			Key: "visitors", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), To: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
-			Estimate: 12431, Lower: 12180, Upper: 12702, Confidence: window.UniqueConfidence, Complete: true, CountingSince: SinceExample,
+			Key: "visitors", Window: "24h", From: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+			To:       time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC),
+			Estimate: 12431, Lower: 12180, Upper: 12702, Confidence: window.UniqueConfidence, Complete: true,
+			CountingSince: SinceExample,
 		}},
 	}
 }

@@ -20,7 +20,8 @@ type WindowsParams struct {
 }
 
 func (p *WindowsParams) Input() *Input {
-	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows, at: p.At, from: p.From, to: p.To, hasCalendars: true, tz: p.TZ}
+	return &Input{Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: p.Windows,
+		at: p.At, from: p.From, to: p.To, hasCalendars: true, tz: p.TZ}
 }
 
 // TotalParams is what GET /v1/total takes.
@@ -51,7 +52,8 @@ type TotalBody struct {
 
 func (b *TotalBody) Input() *Input {
 	return &Input{
-		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At, from: b.From, to: b.To,
+		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At,
+		from: b.From, to: b.To,
 		hasCalendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
 	}
 }
@@ -66,7 +68,9 @@ func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past 
 		return d.sumTotals(ctx, in, periods)
 	}
 	questions := questionsOf(in.Keys, periods)
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) { return d.Reader.Answer(ctx, questions) })
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) {
+		return d.Reader.Answer(ctx, questions)
+	})
 	if err != nil {
 		return out, false, in.explain(err, periods...)
 	}

@@ -60,7 +60,8 @@ func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err erro
 		colon := strings.LastIndexByte(text, ':')
 		seq, err := strconv.ParseUint(text[colon+1:], 10, 64)
 		if colon < 1 || err != nil || seq == 0 {
-			return c, web.BadInput(n.After, "%s is not STREAM:SEQUENCE: must be the name of a stream, a colon and a sequence from 1 on, such as HITS:812", web.Excerpt(text))
+			return c, web.BadInput(n.After, "%s is not STREAM:SEQUENCE: must be the name of a stream, a colon and a "+
+				"sequence from 1 on, such as HITS:812", web.Excerpt(text))
 		}
 		c.after = append(c.after, message{text[:colon], seq})
 	}

@@ -47,13 +47,17 @@ type waiter struct {
 }
 
 // NewWatcher returns a watcher that the caller must run. program is a part of its metrics' names.
-func NewWatcher(read func(context.Context) (read.Reach, error), program string, registry prometheus.Registerer) *Watcher {
-	w := &Watcher{read: read, joined: wait.NewSignal(), stopped: make(chan struct{}), waiting: make(map[*waiter]struct{})}
+func NewWatcher(read func(context.Context) (read.Reach, error), program string,
+	registry prometheus.Registerer) *Watcher {
+	w := &Watcher{read: read, joined: wait.NewSignal(), stopped: make(chan struct{}),
+		waiting: make(map[*waiter]struct{})}
 	w.reads = prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: "tallyroll", Subsystem: program, Name: "wait_reads_total", Help: "Reads of Redis for all requests that wait for counting together.",
+		Namespace: "tallyroll", Subsystem: program, Name: "wait_reads_total", Help: "Reads of Redis for all requests " +
+			"that wait for counting together.",
 	})
 	registry.MustRegister(w.reads, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tallyroll", Subsystem: program, Name: "waiting_requests", Help: "Requests that wait until counting is as far as they ask (after, max_age).",
+		Namespace: "tallyroll", Subsystem: program, Name: "waiting_requests", Help: "Requests that wait until " +
+			"counting is as far as they ask (after, max_age).",
 	}, func() float64 { return float64(w.count()) }))
 	return w
 }
@@ -139,13 +143,17 @@ func (w *Watcher) decide(q *waiter, isLater bool) (decided bool, why error) {
 	case now.Before(q.until):
 		return false, nil
 	case missing != nil && q.mayList:
-		why = retryLater(web.NotYet, "%s: stream %s is counted up to %d of %d", q.names.After, missing.stream, counted, missing.seq)
+		why = retryLater(web.NotYet, "%s: stream %s is counted up to %d of %d", q.names.After, missing.stream, counted,
+			missing.seq)
 	case missing != nil:
-		why = retryLater(web.NotYet, "%s: message %d of stream %s is not counted yet", q.names.After, missing.seq, missing.stream)
+		why = retryLater(web.NotYet, "%s: message %d of stream %s is not counted yet", q.names.After, missing.seq,
+			missing.stream)
 	case isPartial:
-		why = retryLater(web.NotYet, "%s: as_of is %s, which is within the cells of these messages", q.names.After, asOf)
+		why = retryLater(web.NotYet, "%s: as_of is %s, which is within the cells of these messages", q.names.After,
+			asOf)
 	default:
-		why = retryLater(web.TooOld, "%s: as_of is %s, which is %s ago: at most %s was asked for", q.names.MaxAge, asOf, age, q.maxAge)
+		why = retryLater(web.TooOld, "%s: as_of is %s, which is %s ago: at most %s was asked for", q.names.MaxAge, asOf,
+			age, q.maxAge)
 	}
 	return true, why
 }
@@ -189,7 +197,8 @@ func (w *Watcher) join(q *waiter) (waits bool, why error) {
 		}
 	}
 	if len(w.waiting) >= maxWaiting {
-		return false, web.RetryLater(fmt.Sprintf("%d requests wait for counting already, which is the most allowed", maxWaiting), "1")
+		return false, web.RetryLater(fmt.Sprintf("%d requests wait for counting already, which is the most allowed",
+			maxWaiting), "1")
 	}
 	q.since = w.begun + 1
 	w.waiting[q] = struct{}{}

@@ -101,7 +101,8 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 			return nil, web.BadInput("limit", "%s is listed twice", web.Excerpt(name))
 		}
 		var err error
-		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"),
+			Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +115,8 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 	keyUsed := false
 	for i, lim := range asked {
 		if lim.Policy == limit.Concurrent {
-			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a slot with each request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
+			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a slot with each "+
+				"request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
 		}
 		under, err := lim.Key.Fill(f.value)
 		if err != nil {
@@ -141,22 +143,30 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 var authzQuestion = huma.Operation{
 	OperationID: "get-authz", Method: http.MethodGet, Path: AuthzPath,
 	Summary: "Allow or refuse a request that a proxy asks about",
-	Description: "Takes one hit for a request, for nginx auth_request, Caddy forward_auth and Traefik forwardAuth. Every method is answered, and no body is read. " +
-		"The method, host and path of the request are read from X-Forwarded-Method, X-Forwarded-Host and X-Forwarded-Uri, or else from X-Original-Method, X-Original-Host and X-Original-URI.",
+	Description: "Takes one hit for a request, for nginx auth_request, Caddy forward_auth and Traefik forwardAuth. " +
+		"Every method is answered, and no body is read. " +
+		"The method, host and path of the request are read from X-Forwarded-Method, X-Forwarded-Host and " +
+		"X-Forwarded-Uri, or else from X-Original-Method, X-Original-Host and X-Original-URI.",
 	Parameters: []*huma.Param{
-		{Name: "limit", In: web.InQuery, Description: "The name of a limit of QUERY_LIMITS_FILE. May repeat: the hit is counted for all of them or none.",
-			Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, Examples: []any{[]string{"login"}}}},
-		textParam("window", "In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d.", "1m"),
-		{Name: "max", In: web.InQuery, Description: "With window: how many hits are allowed in it.", Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{100}}},
+		{Name: "limit", In: web.InQuery, Description: "The name of a limit of QUERY_LIMITS_FILE. May repeat: the hit " +
+			"is counted for all of them or none.",
+			Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString},
+				Examples: []any{[]string{"login"}}}},
+		textParam("window", "In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d.",
+			"1m"),
+		{Name: "max", In: web.InQuery, Description: "With window: how many hits are allowed in it.",
+			Schema: &huma.Schema{Type: huma.TypeInteger, Examples: []any{100}}},
 		textParam("key_header", "The header of the request whose value is the key.", "X-Api-Key"),
-		textParam("key_ip", "1: the key is the client's address, of IPv6 its /64. It needs QUERY_TRUSTED_PROXIES.", "1"),
+		textParam("key_ip", "1: the key is the client's address, of IPv6 its /64. It needs QUERY_TRUSTED_PROXIES.",
+			"1"),
 	},
 }
 
 var authzParams = api.KnownParamsOf(&authzQuestion)
 
 func textParam(name, about, example string) *huma.Param {
-	return &huma.Param{Name: name, In: web.InQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
+	return &huma.Param{Name: name, In: web.InQuery, Description: about, Schema: &huma.Schema{Type: huma.TypeString,
+		Examples: []any{example}}}
 }
 
 func (s *Service) describeAuthz(a *api.API) {
@@ -164,9 +174,12 @@ func (s *Service) describeAuthz(a *api.API) {
 	envoy := huma.Operation{
 		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
 		Summary: "The same, for Envoy",
-		Description: "Takes one hit for a request, for Envoy's ext_authz with the path_prefix /v1/authz/NAME: the method, host and path behind the name are those of the request. " +
-			"The query string is the request's, too, and is ignored. The limit's key template says what the key is. Every method is answered, and no body is read.",
-		Parameters: []*huma.Param{{Name: "limit", In: "path", Required: true, Description: "The name of a limit of QUERY_LIMITS_FILE.",
+		Description: "Takes one hit for a request, for Envoy's ext_authz with the path_prefix /v1/authz/NAME: the " +
+			"method, host and path behind the name are those of the request. " +
+			"The query string is the request's, too, and is ignored. The limit's key template says what the key is. " +
+			"Every method is answered, and no body is read.",
+		Parameters: []*huma.Param{{Name: "limit", In: "path", Required: true, Description: "The name of a limit of " +
+			"QUERY_LIMITS_FILE.",
 			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"per-agent"}}}},
 	}
 	for _, op := range []*huma.Operation{&ask, &envoy} {
@@ -249,7 +262,8 @@ func (f *forwarded) header(name string) (string, error) {
 
 func (f *forwarded) address() (string, error) {
 	if !f.proxies.Any() {
-		return "", errors.New("the client's address is unknown: set QUERY_TRUSTED_PROXIES to the networks of the proxies")
+		return "", errors.New("the client's address is unknown: set QUERY_TRUSTED_PROXIES to the networks of " +
+			"the proxies")
 	}
 	address, err := f.proxies.Client(f.request)
 	if err != nil {

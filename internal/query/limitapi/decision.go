@@ -65,8 +65,10 @@ type Refusal struct {
 
 func newRefusal(a TakeAnswer, violated []string) *Refusal {
 	return &Refusal{
-		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated, TakeAnswer: a,
-		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "), a.RetryAfter),
+		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated,
+		TakeAnswer: a,
+		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "),
+			a.RetryAfter),
 	}
 }
 
@@ -115,7 +117,8 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
 	d := newTakeResult(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit, Source: d.Source, Settled: d.Settled,
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit,
+		Source: d.Source, Settled: d.Settled,
 	}}
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
@@ -123,7 +126,8 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	out.Body.Repeated = !slices.ContainsFunc(a.Decisions, func(d limit.Decision) bool { return !d.Repeated })
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter), refusingLimits(a)
+		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter),
+			refusingLimits(a)
 	}
 	if !several {
 		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn
@@ -165,7 +169,8 @@ func takeExample() TakeAnswer {
 func describeTakes(a *api.API, op *huma.Operation) {
 	headers := rateHeaders("0", "12")
 	headers["Retry-After"] = textHeader("Whole seconds to wait.", "12")
-	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.", refusedExample(), headers)
+	refused := a.ProblemResponse("The hits are refused, and none is counted: ask again after retry_after.",
+		refusedExample(), headers)
 	refused.Content[web.ProblemType].Schema = api.SchemaOf[Refusal](a)
 	op.Responses[strconv.Itoa(http.StatusTooManyRequests)] = refused
 	describeForbidden(a, op)
@@ -173,14 +178,16 @@ func describeTakes(a *api.API, op *huma.Operation) {
 
 func describeForbidden(a *api.API, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
-		"The service counts no takes: QUERY_TAKE is off. Or a browser sent this for a page of another origin, or the service does not have this host name.",
+		"The service counts no takes: QUERY_TAKE is off. Or a browser sent this for a page of another origin, or the "+
+			"service does not have this host name.",
 		(&limits{mode: TakeOff}).checkCounting(), nil)
 }
 
 func rateHeaders(remaining, seconds string) map[string]*huma.Header {
 	return map[string]*huma.Header{
 		"RateLimit-Policy": textHeader("The limits: q hits in w seconds.", `"login";q=5;w=60`),
-		"RateLimit":        textHeader("What is left of them: r hits, for t seconds; if refused, t is the seconds to wait.", fmt.Sprintf(`"login";r=%s;t=%s`, remaining, seconds)),
+		"RateLimit": textHeader("What is left of them: r hits, for t seconds; if refused, t is the seconds "+
+			"to wait.", fmt.Sprintf(`"login";r=%s;t=%s`, remaining, seconds)),
 	}
 }
 

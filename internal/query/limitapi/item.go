@@ -70,14 +70,17 @@ func (i *Subject) fill(lim *limitfile.Limit, prefix string) (caller, under strin
 		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
 	}
 	for _, v := range given {
-		if !slices.ContainsFunc(variables, func(variable string) bool { return limitfile.SameVariable(v.variable, variable) }) {
+		if !slices.ContainsFunc(variables, func(variable string) bool {
+			return limitfile.SameVariable(v.variable, variable)
+		}) {
 			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
 		}
 	}
 	for _, variable := range variables {
-		if variable != limitfile.VarKey && !slices.ContainsFunc(given, func(v struct{ name, variable, text string }) bool {
-			return limitfile.SameVariable(v.variable, variable)
-		}) {
+		if variable != limitfile.VarKey && !slices.ContainsFunc(given,
+			func(v struct{ name, variable, text string }) bool {
+				return limitfile.SameVariable(v.variable, variable)
+			}) {
 			return "", "", web.BadInput(prefix+variable, "missing: the key template of %s is %s", name, lim.Key)
 		}
 	}
@@ -143,7 +146,8 @@ func (i *Subject) values() (out []struct{ name, variable, text string }) {
 	add("host", limitfile.VarHost, i.Host)
 	add("path", limitfile.VarPath, i.Path)
 	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.HeaderVariable(name), i.Header[name]})
+		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.HeaderVariable(name),
+			i.Header[name]})
 	}
 	return out
 }
@@ -159,7 +163,8 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	}
 	switch {
 	case item.Fail != "":
-		return nil, web.BadInput(prefix+"fail", "only for a look at a counter of the streams: a limit of QUERY_LIMITS_FILE has its own")
+		return nil, web.BadInput(prefix+"fail", "only for a look at a counter of the streams: a limit of "+
+			"QUERY_LIMITS_FILE has its own")
 	case item.Limit != "" && given != "":
 		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "":
@@ -167,7 +172,8 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	case given == "":
 		return nil, web.BadInput(prefix+"limit", "missing: name a limit, or give window and max")
 	case l.mode != TakeAny:
-		return nil, web.BadInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: name a limit of QUERY_LIMITS_FILE")
+		return nil, web.BadInput(prefix+given, "not allowed: this service takes numbers only with QUERY_TAKE=any: "+
+			"name a limit of QUERY_LIMITS_FILE")
 	}
 	length, err := limitWindow(prefix, item.Window)
 	if err != nil {

@@ -30,10 +30,11 @@ func newLimits(mode TakeMode, file string, files *setting.Files) (*limits, error
 	out := &limits{mode: mode, now: time.Now}
 	out.setLimits(nil)
 	var err error
-	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limitfile.Parse, func(set limitfile.Set, line *zerolog.Event) {
-		out.setLimits(set)
-		line.Int("limits", len(set))
-	})
+	out.named, err = setting.Open(files, "limits", setting.Path{Key: "QUERY_LIMITS_FILE", File: file}, limitfile.Parse,
+		func(set limitfile.Set, line *zerolog.Event) {
+			out.setLimits(set)
+			line.Int("limits", len(set))
+		})
 	return out, err
 }
 
@@ -87,7 +88,8 @@ func (l *limits) lookup(name, param string) (*limitfile.Limit, error) {
 		more = fmt.Sprintf(" and %d more", len(names)-maxNamesListed)
 		names = names[:maxNamesListed]
 	}
-	return nil, web.BadInput(param, "%s is unknown: must be one of %s%s", web.Excerpt(name), strings.Join(names, ", "), more)
+	return nil, web.BadInput(param, "%s is unknown: must be one of %s%s", web.Excerpt(name), strings.Join(names, ", "),
+		more)
 }
 
 func (l *limits) countsTakes() bool {
@@ -97,7 +99,8 @@ func (l *limits) countsTakes() bool {
 // checkCounting refuses a request that would count if the settings forbid that.
 func (l *limits) checkCounting() error {
 	if l.mode == TakeOff {
-		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit with GET /v1/limit").OfKind(web.TakesOff)
+		return web.NewProblem(http.StatusForbidden, "this service counts no takes (QUERY_TAKE=off): look at a limit "+
+			"with GET /v1/limit").OfKind(web.TakesOff)
 	}
 	return nil
 }

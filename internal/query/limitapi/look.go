@@ -24,25 +24,31 @@ const LimitPath = "/v1/limit"
 func (s *Service) registerLimit(a *api.API) {
 	header := &huma.Param{
 		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
-		Description: "With limit, if its key template has {header.NAME}: the request's header of that name, as in header.X-Plan=gold.",
+		Description: "With limit, if its key template has {header.NAME}: the request's header of that name, as in " +
+			"header.X-Plan=gold.",
 	}
 	look := a.Operation(huma.Operation{
 		OperationID: "get-limit", Method: http.MethodGet, Path: LimitPath,
 		Summary: "Whether hits would be allowed",
-		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it decides about a counter of the streams: " +
+		Description: "Decides like POST /v1/take, and counts nothing. With window and max and without policy, it " +
+			"decides about a counter of the streams: " +
 			"the answer has as_of and complete, too. The status is 200 even if the hits would be refused.",
 		Parameters: []*huma.Param{header},
 		Responses:  api.SuccessOnly("The decision.", takeExample()),
 	})
-	api.AnswerQuery(a, look, func(ctx context.Context, p *LookParams) (*TakeOutput, error) { return s.Look(ctx, web.InQuery, p) })
+	api.AnswerQuery(a, look, func(ctx context.Context, p *LookParams) (*TakeOutput, error) {
+		return s.Look(ctx, web.InQuery, p)
+	})
 	reset := a.Operation(huma.Operation{
 		OperationID: "delete-limit", Method: http.MethodDelete, Path: LimitPath, DefaultStatus: http.StatusNoContent,
-		Summary: "Remove the hits of a key", Description: "Afterwards the key has had no hit under the limit. Counters of the streams cannot be reset.",
+		Summary: "Remove the hits of a key", Description: "Afterwards the key has had no hit under the limit. " +
+			"Counters of the streams cannot be reset.",
 		Parameters: []*huma.Param{header},
 		Responses:  map[string]*huma.Response{"204": {Description: "The key has no hits now."}},
 	})
 	describeForbidden(a, &reset)
-	api.HandleQuery[resetParams, api.NoOutput](a, reset, func(w http.ResponseWriter, r *http.Request, p *resetParams) error {
+	api.HandleQuery[resetParams, api.NoOutput](a, reset, func(w http.ResponseWriter, r *http.Request,
+		p *resetParams) error {
 		take, err := s.reset(r.Context(), p)
 		if err != nil {
 			return err
@@ -70,7 +76,8 @@ func (p *LookParams) isTotal() bool {
 func (p *LookParams) Condition() (fresh.Condition, error) {
 	c, err := p.FreshParams.Condition()
 	if err == nil && !c.IsZero() && !p.isTotal() {
-		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the streams: a take counts at once")
+		err = web.BadInput("limit", "not together with after or max_age, which are for a look at a counter of the "+
+			"streams: a take counts at once")
 	}
 	c.Counters = []string{p.Key}
 	return c, err
@@ -146,7 +153,8 @@ func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) 
 		}
 		var p *web.Problem
 		var held answer.HeldError
-		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable && !errors.As(err, &held) {
+		if j.fail == limit.FailOpen && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable &&
+			!errors.As(err, &held) {
 			decision := j.unknown(0)
 			return newLookOutput(&decision), nil
 		}
@@ -157,7 +165,8 @@ func (s *Service) decideTotal(ctx context.Context, part string, item *takeItem) 
 	decision := j.decide(counted.Estimate, wait)
 	switch {
 	case outrun && j.fail == limit.FailClosed:
-		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
+		return nil, web.RetryLater(fmt.Sprintf("hits stored after %s are not counted yet, and fail is closed: ask "+
+			"again when a worker counts", answer.Time(asOf).Format(time.RFC3339)), "1")
 	case outrun && j.fail == limit.FailOpen:
 		decision = j.unknown(counted.Total)
 	case outrun:

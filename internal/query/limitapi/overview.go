@@ -39,8 +39,10 @@ func (s *Service) registerLimits(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-limits", Method: http.MethodGet, Path: limitsPath,
 		Summary: "The limits and their decisions",
-		Description: "Every named limit, with the decisions of the process that answers, per second and since its start, and the keys with most decisions. " +
-			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the list has more than others_at_most.",
+		Description: "Every named limit, with the decisions of the process that answers, per second and since its " +
+			"start, and the keys with most decisions. " +
+			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the " +
+			"list has more than others_at_most.",
 		Responses: api.SuccessOnly("The limits, as of now.", limitsExample()),
 	}), api.OverHTTP(s.findLimits))
 }
@@ -72,7 +74,8 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		state := use.state(now, int(keys))
 		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
 		state.Unlimited = lim.Unlimited
-		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(), lim.Key.Variables()
+		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(),
+			lim.Key.Variables()
 		state.Mode, state.Bound = string(lim.Mode), lim.Share.Hits
 		if lim.Share.Hits > 0 {
 			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
@@ -85,8 +88,10 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 func limitsExample() LimitsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	return LimitsAnswer{AsOf: at, Process: "5f0c2a9e", Counts: true, Limits: []LimitState{{
-		Limit: "login", Window: "1m", Max: 5, Policy: "log", Mode: "enforce", Fail: "closed", Key: "{key}", Variables: []string{"key"},
-		Since: at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
-		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute), Busiest: []busyKey{{Key: "alice", Decisions: 42, Refused: 7}}, OthersAtMost: 3,
+		Limit: "login", Window: "1m", Max: 5, Policy: "log", Mode: "enforce", Fail: "closed", Key: "{key}",
+		Variables: []string{"key"},
+		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
+		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute),
+		Busiest:      []busyKey{{Key: "alice", Decisions: 42, Refused: 7}}, OthersAtMost: 3,
 	}}}
 }

@@ -24,20 +24,26 @@ type Settings struct {
 }
 
 // New reads the file of limits. The error names the setting, the file and the line.
-func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.Source, failures zerolog.Logger, metrics *web.Metrics) (*Service, error) {
+func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.Source, failures zerolog.Logger,
+	metrics *web.Metrics) (*Service, error) {
 	limits, err := newLimits(settings.Take, settings.File, settings.Files)
 	if err != nil {
 		return nil, err
 	}
 	s := &Service{
-		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures, audit: settings.Audit,
+		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures,
+		audit:   settings.Audit,
 		process: newProcess(), decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
-			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result would_refuse is of a limit in shadow mode, which refuses nothing.",
+			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result " +
+				"would_refuse is of a limit in shadow mode, which refuses nothing.",
 		}, []string{"limit", "result", "source"}),
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of takes by limit and result: settled, repeated, uncounted (a limit in shadow mode did not count the take, or is open without Redis), or refused (the id is not remembered or cannot be settled, or Redis does not answer).",
+			Help: "Settlements of takes by limit and result: settled, repeated, uncounted (a limit in shadow " +
+				"mode did " +
+				"not count the take, or is open without Redis), or refused (the id is not remembered or cannot be " +
+				"settled, or Redis does not answer).",
 		}, []string{"limit", "result"}),
 	}
 	metrics.Registry.MustRegister(s.decisions, s.settled)

@@ -45,13 +45,16 @@ func (s *Service) registerSettle(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-settle", Method: http.MethodPost, Path: SettlePath,
 		Summary: "Set how many hits a take has",
-		Description: "The take with the id has n hits from now on. Fewer than before are given back at the time of the take. More count now, whatever max is: they have happened. " +
-			"It sets a number, so a client can repeat the request until it has an answer, and correct it. The id is remembered for its ttl from now.",
+		Description: "The take with the id has n hits from now on. Fewer than before are given back at the time of " +
+			"the take. More count now, whatever max is: they have happened. " +
+			"It sets a number, so a client can repeat the request until it has an answer, and correct it. The id is " +
+			"remembered for its ttl from now.",
 		RequestBody: &huma.RequestBody{
 			Description: "A limit and key as taken, the id of the take, and n; or settle: several limits and keys.",
 			Content:     map[string]*huma.MediaType{"application/json": {Example: settleBody{SettleItem: SettleItem{Subject{Limit: "tokens", Key: "alice"}, "731"}, ID: "req-17"}}},
 		},
-		Responses: api.SuccessOnly("The take has n hits.", SettleAnswer{Settled: 731, Remaining: 99269, Limit: "tokens", Source: "redis"}),
+		Responses: api.SuccessOnly("The take has n hits.", SettleAnswer{Settled: 731, Remaining: 99269, Limit: "tokens",
+			Source: "redis"}),
 	})
 	describeForbidden(a, &op)
 	describeIDs(a, &op, "The id is not remembered, or its take cannot be settled.", limit.IDUnknown, limit.IDNotSettled)
@@ -87,7 +90,8 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 }
 
 func (s *Service) newSettleAnswer(d *limit.Decision) SettleAnswer {
-	out, result := SettleAnswer{Over: d.Over, Remaining: d.Remaining, Repeated: d.Repeated, Limit: d.Take.Limit.Name, Source: string(d.Source)}, "settled"
+	out, result := SettleAnswer{Over: d.Over, Remaining: d.Remaining, Repeated: d.Repeated, Limit: d.Take.Limit.Name,
+		Source: string(d.Source)}, "settled"
 	switch {
 	case d.Settled == nil:
 		result, out.Counted = "uncounted", new(bool)

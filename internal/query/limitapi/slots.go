@@ -53,20 +53,25 @@ func (s *Service) registerSlots(a *api.API) {
 	renew := a.Operation(huma.Operation{
 		OperationID: "post-renew", Method: http.MethodPost, Path: RenewPath,
 		Summary: "Renew a lease",
-		Description: "Extends a lease of a limit with the policy concurrent to a whole window from now. It acquires nothing: a lease that has ended stays ended, " +
+		Description: "Extends a lease of a limit with the policy concurrent to a whole window from now. It acquires " +
+			"nothing: a lease that has ended stays ended, " +
 			"because another may hold the slot. Renew about three times per window, so that one request can be lost.",
 		RequestBody: body("The limit, the key and the lease of the take."),
-		Responses:   api.SuccessOnly("The lease is renewed.", RenewAnswer{Held: true, Lease: "export-17", Ends: at, EndsIn: 30, Limit: "exports", Source: "redis"}),
+		Responses: api.SuccessOnly("The lease is renewed.", RenewAnswer{Held: true, Lease: "export-17", Ends: at,
+			EndsIn: 30, Limit: "exports", Source: "redis"}),
 	})
 	describeForbidden(a, &renew)
-	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.", leaseEnded("export-17"), nil)
+	renew.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse("The lease has ended or was released.",
+		leaseEnded("export-17"), nil)
 	api.AnswerBody(a, renew, api.OverHTTPBody(s.Renew))
 	release := a.Operation(huma.Operation{
 		OperationID: "post-release", Method: http.MethodPost, Path: ReleasePath,
-		Summary:     "Release a lease",
-		Description: "Ends a lease of a limit with the policy concurrent at once, and frees its slot. Releasing it again, or one that has ended, is no error.",
+		Summary: "Release a lease",
+		Description: "Ends a lease of a limit with the policy concurrent at once, and frees its slot. Releasing it " +
+			"again, or one that has ended, is no error.",
 		RequestBody: body("The limit, the key and the lease of the take."),
-		Responses:   api.SuccessOnly("The slot is free.", ReleaseAnswer{Released: true, Lease: "export-17", Limit: "exports"}),
+		Responses: api.SuccessOnly("The slot is free.", ReleaseAnswer{Released: true, Lease: "export-17",
+			Limit: "exports"}),
 	})
 	describeForbidden(a, &release)
 	api.AnswerBody(a, release, api.OverHTTPBody(s.Release))
@@ -74,7 +79,8 @@ func (s *Service) registerSlots(a *api.API) {
 
 // leaseEnded is the problem of a holder that has lost its slot.
 func leaseEnded(lease string) *web.Problem {
-	return web.NewProblem(http.StatusConflict, fmt.Sprintf("the lease %s has ended or was released: another may hold its slot: take a new one", web.Excerpt(lease))).OfKind(web.LeaseEnded)
+	return web.NewProblem(http.StatusConflict, fmt.Sprintf("the lease %s has ended or was released: another may hold "+
+		"its slot: take a new one", web.Excerpt(lease))).OfKind(web.LeaseEnded)
 }
 
 // Renew checks a body and renews a lease. Its errors are for the client.
@@ -92,7 +98,8 @@ func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAn
 		return RenewAnswer{}, leaseEnded(b.Lease)
 	}
 	return RenewAnswer{
-		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: floorSeconds(lease.EndsIn), Limit: b.Limit, Source: string(lease.Source), Shadow: shadow,
+		Held: lease.Held, Lease: b.Lease, Ends: lease.Ends, EndsIn: floorSeconds(lease.EndsIn), Limit: b.Limit,
+		Source: string(lease.Source), Shadow: shadow,
 	}, nil
 }
 

@@ -35,20 +35,26 @@ func (s *Service) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
 		Summary: "Allow or refuse hits, and count them",
-		Description: "Decides whether a key may have more hits in a rolling window, and if so counts them in the same step. " +
+		Description: "Decides whether a key may have more hits in a rolling window, and if so counts them in the " +
+			"same step. " +
 			"Refused hits are not counted. The key is the caller's own, and no counter of the streams.",
 		RequestBody: &huma.RequestBody{
-			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several of them.",
-			Content:     map[string]*huma.MediaType{"application/json": {Example: takeBody{Subject: Subject{Limit: "login", Key: "alice"}}}},
+			Description: "A named limit and a key; or numbers and a key, with QUERY_TAKE=any; or take: several " +
+				"of them.",
+			Content: map[string]*huma.MediaType{"application/json": {Example: takeBody{Subject: Subject{Limit: "login",
+				Key: "alice"}}}},
 		},
 		Responses: api.SuccessOnly("The hits are allowed and counted.", takeExample()),
 	})
 	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "Idempotency-Key", In: "header", Description: "In place of id.", Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"req-17"}},
+		Name: "Idempotency-Key", In: "header", Description: "In place of id.",
+		Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"req-17"}},
 	})
 	describeTakes(a, &op)
 	describeIDs(a, &op, "The id was used for something else.", limit.IDReused)
-	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) { return s.Take(ctx, web.InBody, b) })
+	api.AnswerBody(a, op, func(ctx context.Context, b *takeBody) (*TakeOutput, error) {
+		return s.Take(ctx, web.InBody, b)
+	})
 }
 
 // Take checks a body, decides and counts. Its errors are for the client.
@@ -96,11 +102,13 @@ func (b *takeBody) items() ([]takeItem, error) {
 	case b.idempotencyKey != "" && b.idempotencyKey != b.ID:
 		return nil, web.BadInput("id", "differs from the field Idempotency-Key: one of them is enough")
 	}
-	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy, Lease: b.Lease, ID: b.ID}
+	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy, Lease: b.Lease,
+		ID: b.ID}
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
 	}
-	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit}, struct{ name, text string }{"key", b.Key}, struct{ name, text string }{"lease", b.Lease}) {
+	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit},
+		struct{ name, text string }{"key", b.Key}, struct{ name, text string }{"lease", b.Lease}) {
 		if f.text != "" {
 			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
 		}

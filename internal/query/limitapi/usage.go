@@ -132,8 +132,10 @@ func (u *usage) state(now time.Time, keys int) LimitState {
 	}
 	out := LimitState{
 		Since: u.since.UTC(), BusiestSince: since.UTC(),
-		Allowed: u.total[outcomeAllowed], Refused: u.total[outcomeRefused], Failed: u.total[outcomeFailed], WouldRefuse: u.total[outcomeWouldRefuse],
-		AllowedRate: rate(outcomeAllowed), RefusedRate: rate(outcomeRefused), FailedRate: rate(outcomeFailed), WouldRate: rate(outcomeWouldRefuse),
+		Allowed: u.total[outcomeAllowed], Refused: u.total[outcomeRefused], Failed: u.total[outcomeFailed],
+		WouldRefuse: u.total[outcomeWouldRefuse],
+		AllowedRate: rate(outcomeAllowed), RefusedRate: rate(outcomeRefused), FailedRate: rate(outcomeFailed),
+		WouldRate: rate(outcomeWouldRefuse),
 	}
 	out.Busiest, out.OthersAtMost = mergeBusiest(&u.previous, &u.current, keys)
 	return out
@@ -220,7 +222,8 @@ func mergeBusiest(before, now *sketch, most int) (out []busyKey, floor uint64) {
 		}
 	}
 	slices.SortFunc(out, func(a, b busyKey) int {
-		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.Decisions, a.Decisions), cmp.Compare(b.Refused, a.Refused),
+			cmp.Compare(a.Key, b.Key))
 	})
 	floor = beforeFloor + nowFloor
 	if len(out) > most {

@@ -58,7 +58,8 @@ type topic struct {
 // newHub returns a hub. The caller must run it.
 func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.Registerer) *hub {
 	h := &hub{
-		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout, reads: prometheus.NewCounter(prometheus.CounterOpts{
+		read: read, maxClients: maxClients, maxQuestions: maxQuestions, writeWithin: writeTimeout,
+		reads: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_reads_total",
 			Help: "Reads of Redis for all clients of /v1/live together.",
 		}),
@@ -69,7 +70,8 @@ func newHub(read readTotals, maxClients, maxQuestions int, registry prometheus.R
 			Namespace: "tallyroll", Subsystem: "query", Name: "live_clients", Help: "Clients that listen at /v1/live.",
 		}, func() float64 { clients, _ := h.sizes(); return float64(clients) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "tallyroll", Subsystem: "query", Name: "live_questions", Help: "Distinct questions of the clients that listen at /v1/live.",
+			Namespace: "tallyroll", Subsystem: "query", Name: "live_questions", Help: "Distinct questions of the " +
+				"clients that listen at /v1/live.",
 		}, func() float64 { _, questions := h.sizes(); return float64(questions) }),
 	)
 	return h
@@ -106,7 +108,8 @@ func (h *hub) join(questions []question, lengths []time.Duration, asOf bool) (*l
 		return nil, refuseClient("the service is stopping")
 	}
 	if len(h.listeners) >= h.maxClients {
-		return nil, refuseClient(fmt.Sprintf("%d clients are listening already, which is the most allowed (QUERY_LIVE_CLIENTS)", len(h.listeners)))
+		return nil, refuseClient(fmt.Sprintf("%d clients are listening already, which is the most allowed "+
+			"(QUERY_LIVE_CLIENTS)", len(h.listeners)))
 	}
 	added := 0
 	for _, q := range questions {
@@ -115,7 +118,8 @@ func (h *hub) join(questions []question, lengths []time.Duration, asOf bool) (*l
 		}
 	}
 	if len(h.topics)+added > h.maxQuestions {
-		return nil, refuseClient(fmt.Sprintf("clients are listening to %d different questions already, and this would add %d: at most %d are allowed (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
+		return nil, refuseClient(fmt.Sprintf("clients are listening to %d different questions already, and this would "+
+			"add %d: at most %d are allowed (QUERY_LIVE_QUESTIONS): ask about fewer counters or windows",
 			len(h.topics), added, h.maxQuestions))
 	}
 	l := newListener(h, len(questions), asOf)
@@ -180,7 +184,8 @@ func (h *hub) answerAll(ctx context.Context) {
 				t.addChange(&result{err: err}, changes)
 				continue
 			}
-			t.addChange(newResult(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)), changes)
+			t.addChange(newResult(answer.TotalOf(t.question.key, t.question.window, found.Answers[i], found.AsOf)),
+				changes)
 		}
 		if err == nil {
 			asOf = asOfEvent(found.AsOf, found.Now)
@@ -302,7 +307,8 @@ type listener struct {
 
 func newListener(h *hub, questions int, asOf bool) *listener {
 	return &listener{
-		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*result, questions), ready: wait.NewSignal(),
+		hub: h, asOf: asOf, topics: make([]*topic, questions), waiting: make([]*result, questions),
+		ready: wait.NewSignal(),
 	}
 }
 

@@ -30,16 +30,23 @@ type freshness struct {
 }
 
 var (
-	asOfAge       = gaugeDesc("as_of_age_seconds", "Seconds from as_of to now, by the clock of Redis: how old answers are. It goes on growing while Redis is away.")
-	streamAge     = gaugeDesc("stream_as_of_age_seconds", "Seconds from the as_of of the stream to now, by the clock of Redis.", "stream")
-	streamCounted = gaugeDesc("stream_counted", "1 if counting of the stream has begun on every shard, 0 if not.", "stream")
-	redisUp       = gaugeDesc("query_redis_up", "1 if Redis answered when this was asked for, 0 if not.")
+	asOfAge = gaugeDesc("as_of_age_seconds", "Seconds from as_of to now, by the clock of Redis: how old answers "+
+		"are. It goes on growing while Redis is away.")
+	streamAge = gaugeDesc("stream_as_of_age_seconds", "Seconds from the as_of of the stream to now, by the clock "+
+		"of Redis.", "stream")
+	streamCounted = gaugeDesc("stream_counted", "1 if counting of the stream has begun on every shard, 0 if not.",
+		"stream")
+	redisUp = gaugeDesc("query_redis_up", "1 if Redis answered when this was asked for, 0 if not.")
 
-	streamOwned    = gaugeDesc("stream_owned", "1 if a worker reads the stream, 0 if none does. Absent without NATS.", "stream")
-	streamLag      = gaugeDesc("stream_lag_messages", "Sequences of the stream that are not applied to all counters. Absent without NATS.", "stream")
-	streamLagTime  = gaugeDesc("stream_lag_seconds", "How long ago the last applied message was stored, if there are later ones, else 0. Absent without NATS.", "stream")
-	streamRejected = gaugeDesc("stream_rejected_messages", "Rejects in HITS_REJECTED that come from the stream. Absent without NATS.", "stream")
-	workersAlive   = gaugeDesc("workers", "Workers that are alive. Absent without NATS.")
+	streamOwned = gaugeDesc("stream_owned", "1 if a worker reads the stream, 0 if none does. Absent without NATS.",
+		"stream")
+	streamLag = gaugeDesc("stream_lag_messages", "Sequences of the stream that are not applied to all counters. "+
+		"Absent without NATS.", "stream")
+	streamLagTime = gaugeDesc("stream_lag_seconds", "How long ago the last applied message was stored, if there are "+
+		"later ones, else 0. Absent without NATS.", "stream")
+	streamRejected = gaugeDesc("stream_rejected_messages", "Rejects in HITS_REJECTED that come from the stream. "+
+		"Absent without NATS.", "stream")
+	workersAlive = gaugeDesc("workers", "Workers that are alive. Absent without NATS.")
 )
 
 func gaugeDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -48,7 +55,8 @@ func gaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe names all gauges, whether or not they can be read now.
 func (f *freshness) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{asOfAge, streamAge, streamCounted, redisUp, streamOwned, streamLag, streamLagTime, streamRejected, workersAlive} {
+	for _, d := range []*prometheus.Desc{asOfAge, streamAge, streamCounted, redisUp, streamOwned, streamLag,
+		streamLagTime, streamRejected, workersAlive} {
 		ch <- d
 	}
 }

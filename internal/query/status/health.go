@@ -38,8 +38,10 @@ type healthCheck struct{ err error }
 
 func NewHealth(r scope.Namespace, timeout time.Duration, log zerolog.Logger, registry prometheus.Registerer) *Health {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds", ConstLabels: prometheus.Labels{"clock": "redis"},
-		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock of Redis.",
+		Namespace: "tallyroll", Subsystem: "query", Name: "clock_difference_seconds",
+		ConstLabels: prometheus.Labels{"clock": "redis"},
+		Help: "Seconds that a clock is ahead of this machine's (negative: behind). Answers go by the clock " +
+			"of Redis.",
 	}, func() float64 {
 		ahead, _ := r.ClockDifference()
 		return ahead.Seconds()
@@ -100,7 +102,8 @@ func (h *Health) reportClock() {
 	h.clockWarned = apart
 	if apart {
 		h.log.Warn().Float64("redis_ahead_seconds", ahead.Seconds()).
-			Msg("the clocks of Redis and of this machine differ: answers go by that of Redis; check the time synchronisation of both")
+			Msg("the clocks of Redis and of this machine differ: answers go by that of Redis; check the time " +
+				"synchronisation of both")
 		return
 	}
 	h.log.Info().Msg("the clocks of Redis and of this machine agree again")

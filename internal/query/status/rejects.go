@@ -79,11 +79,14 @@ func (s *newest) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-rejects", Method: http.MethodGet, Path: "/v1/rejects",
 		Summary: "Hits that could not be counted, and why",
-		Description: "The newest rejects of the stream HITS_REJECTED that workers of this namespace have refused. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
+		Description: "The newest rejects of the stream HITS_REJECTED that workers of this namespace have refused. " +
+			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
 			"The list is at most a second old.",
 		Responses: addNoNATS(a, api.SuccessOnly("The newest rejects.", RejectsAnswer{
-			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}}, Hours: []hourCount{{at.Truncate(time.Hour), 1}},
-			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001, Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
+			Stored: 1, Searched: 1, Reasons: []reasonCount{{"bad_json", 1, at}},
+			Hours: []hourCount{{at.Truncate(time.Hour), 1}},
+			Rejects: []Rejected{{Reason: "bad_json", Detail: "not a JSON object", Stream: "HITS", Sequence: 48001,
+				Time: at, Body: "kay=a", Bytes: 5, Position: 17}},
 		})),
 	}), api.OverHTTP(s.find))
 }
@@ -94,7 +97,8 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 		return RejectsAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Reason != "" && !slices.Contains(hit.Reasons, hit.Reason(p.Reason)) {
-		return RejectsAnswer{}, web.BadInput("reason", "%s: must be one of %s", web.Excerpt(string(p.Reason)), rejects.Reasons).Problem(part)
+		return RejectsAnswer{}, web.BadInput("reason", "%s: must be one of %s", web.Excerpt(string(p.Reason)),
+			rejects.Reasons).Problem(part)
 	}
 	before, err := p.Before.Parse("before", math.MaxInt64, 1, math.MaxInt64)
 	if err != nil {
@@ -104,7 +108,9 @@ func (s *newest) find(ctx context.Context, part string, p *rejectsParams) (Rejec
 	if err != nil {
 		return RejectsAnswer{}, err
 	}
-	newest, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) { return readNewest(ctx, js, s.Namespace) })
+	newest, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (newestRejects, error) {
+		return readNewest(ctx, js, s.Namespace)
+	})
 	if err != nil {
 		return RejectsAnswer{}, s.natsUnavailable(ctx, err)
 	}
@@ -181,7 +187,8 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 // readHeaders reads at most maxSearched of the newest rejects, oldest first. others counts the other messages
 // among them by the stream in their subject: further parts of a reject, which have the subject of the first,
 // and what no worker of the namespace has written.
-func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (out []Rejected, others map[string]uint64, err error) {
+func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState,
+	stored uint64) (out []Rejected, others map[string]uint64, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)
 	if err != nil {
 		return nil, nil, err
@@ -203,7 +210,8 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		if err != nil {
 			return nil, nil, err
 		}
-		part, _ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
+		part,
+			_ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
 		if part.Namespace != namespace {
 			others[rejects.StreamOf(m.Subject())]++
 			continue
@@ -237,14 +245,16 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 // openNewest creates a consumer of a namespace's newest rejects: at least maxSearched and fewer than twice as
 // many, or all if there are fewer. The sequence to begin at is unknown, because resent rejects leave gaps,
 // and other namespaces have rejects in between. So it tries, and halves the rest.
-func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState, stored uint64) (jetstream.Consumer, error) {
+func openNewest(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState,
+	stored uint64) (jetstream.Consumer, error) {
 	enough := min(stored, maxSearched)
 	low, high := state.FirstSeq, state.LastSeq+1 // from low on there are enough, and from high on too few
 	from := max(low, high-min(high, enough))
 	for {
 		// The library's ordered consumer would retry without end if the stream went away meanwhile.
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy,
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+			AckPolicy:     jetstream.AckNonePolicy,
 			FilterSubject: rejects.Subject(namespace, "*"),
 			HeadersOnly:   true, MemoryStorage: true, Replicas: 1, InactiveThreshold: 10 * time.Second,
 		})

@@ -38,7 +38,8 @@ func (s *servers) jetStream() (jetstream.JetStream, error) {
 	}
 	js := s.js.Load()
 	if js == nil {
-		return nil, web.RetryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it is; all else is answered without it", "1")
+		return nil, web.RetryLater("NATS does not answer, and this needs it: start it, or set NATS_URL to where it "+
+			"is; all else is answered without it", "1")
 	}
 	return *js, nil
 }
@@ -46,7 +47,8 @@ func (s *servers) jetStream() (jetstream.JetStream, error) {
 const noNATS = "this needs NATS, and NATS_URL is empty: set NATS_URL for the query service"
 
 func addNoNATS(a *api.API, responses map[string]*huma.Response) map[string]*huma.Response {
-	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.", web.NewProblem(http.StatusNotImplemented, noNATS), nil)
+	responses["501"] = a.ProblemResponse("The NATS_URL of this service is empty.",
+		web.NewProblem(http.StatusNotImplemented, noNATS), nil)
 	return responses
 }
 

@@ -22,9 +22,12 @@ type Status struct {
 }
 
 // New adds the status's gauges to the registry. asksNATS: there is a NATS, which may connect later.
-func New(reader scope.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger, registry prometheus.Registerer) *Status {
-	both := &servers{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures, AsksNATS: asksNATS}
-	s := &Status{servers: both, streams: streams{servers: both}, rejects: newest{servers: both}, rules: ruleStates{servers: both}}
+func New(reader scope.Namespace, redis *answer.Source, namespace string, asksNATS bool, failures zerolog.Logger,
+	registry prometheus.Registerer) *Status {
+	both := &servers{Reader: reader, redis: redis, Namespace: namespace, Now: time.Now, failures: failures,
+		AsksNATS: asksNATS}
+	s := &Status{servers: both, streams: streams{servers: both}, rejects: newest{servers: both},
+		rules: ruleStates{servers: both}}
 	registry.MustRegister(&freshness{servers: both, streams: &s.streams})
 	return s
 }

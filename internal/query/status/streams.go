@@ -59,10 +59,13 @@ func (s *streams) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-streams", Method: http.MethodGet, Path: "/v1/streams",
 		Summary: "How far each stream is counted, and by which worker",
-		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer. " +
+		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to " +
+			"nothing, 503 while NATS does not answer. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: addNoNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
-	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) { return s.find(ctx) }))
+	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) {
+		return s.find(ctx)
+	}))
 }
 
 func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
@@ -70,7 +73,9 @@ func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
-	out, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) { return s.read(ctx, js) })
+	out, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) {
+		return s.read(ctx, js)
+	})
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return StreamsAnswer{}, web.ClientGone()
 	}
@@ -102,13 +107,16 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 	}
 	for _, w := range workers {
 		slices.Sort(w.Holds)
-		out.Workers = append(out.Workers, workerState{w.Name, w.Started, w.Status, append([]string{}, w.Holds...), w.Leaving})
+		out.Workers = append(out.Workers, workerState{w.Name, w.Started, w.Status, append([]string{}, w.Holds...),
+			w.Leaving})
 	}
 	return out, nil
 }
 
-func stateOf(p read.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64, now time.Time) StreamState {
-	out := StreamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf), Rejects: rejects}
+func stateOf(p read.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64,
+	now time.Time) StreamState {
+	out := StreamState{Stream: p.Stream, Exists: stored != nil, Applied: p.Applied, AsOf: answer.Time(p.AsOf),
+		Rejects: rejects}
 	for _, w := range workers {
 		if slices.Contains(w.Holds, p.Stream) {
 			out.Worker = w.Name
@@ -148,8 +156,10 @@ func streamInfos(ctx context.Context, js jetstream.JetStream) (map[string]*jetst
 func streamsExample() StreamsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	return StreamsAnswer{
-		AsOf:    at,
-		Streams: []StreamState{{Stream: "HITS", Worker: "pod-0-x7k2", Exists: true, Last: 48213, Applied: 48210, LagMessages: 3, LagSeconds: 0.2, AsOf: at}},
-		Workers: []workerState{{Worker: "pod-0-x7k2", Started: at.Add(-24 * time.Hour), Status: "10.0.0.7:8082", Streams: []string{"HITS"}}},
+		AsOf: at,
+		Streams: []StreamState{{Stream: "HITS", Worker: "pod-0-x7k2", Exists: true, Last: 48213, Applied: 48210,
+			LagMessages: 3, LagSeconds: 0.2, AsOf: at}},
+		Workers: []workerState{{Worker: "pod-0-x7k2", Started: at.Add(-24 * time.Hour), Status: "10.0.0.7:8082",
+			Streams: []string{"HITS"}}},
 	}
 }

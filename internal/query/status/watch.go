@@ -46,7 +46,8 @@ func (s *ruleStates) register(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-watch", Method: http.MethodGet, Path: "/v1/watch",
 		Summary: "The states of the rules of watch now, and their changes",
-		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
+		Description: "The states of rules for counters, prefixes and groups, and the newest 10,000 changes, as the " +
+			"program watch has stored them. With a token that has prefixes: only those of keys that begin with one. " +
 			"Needs NATS: 501 if NATS_URL is set to nothing, 503 while NATS does not answer.",
 		Responses: addNoNATS(a, api.SuccessOnly("The states and changes, as of now.", watchExample())),
 	}), api.OverHTTP(s.find))
@@ -63,7 +64,8 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 		return out, web.InputProblem(err, part)
 	}
 	if p.State != "" && !slices.Contains(watch.States, watch.State(p.State)) {
-		return out, web.BadInput("state", "%s is not a state: must be %s", web.Excerpt(p.State), stateHint).Problem(part)
+		return out, web.BadInput("state", "%s is not a state: must be %s", web.Excerpt(p.State),
+			stateHint).Problem(part)
 	}
 	if p.Key != "" {
 		if err := api.CheckKey("key", p.Key); err != nil {
@@ -82,7 +84,8 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
 	matches := func(said watch.KeyState) bool {
-		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) && (p.State == "" || string(said.State) == p.State) &&
+		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) &&
+			(p.State == "" || string(said.State) == p.State) &&
 			(!token.HasPrefixes() || said.Key != "" && token.CheckKey(said.Key) == nil)
 	}
 	out.EvaluatedAt = found.Evaluated
@@ -116,8 +119,9 @@ func watchExample() WatchAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 4e8, time.UTC)
 	asOf := at.Add(-200 * time.Millisecond)
 	said := watch.KeyState{
-		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m", Condition: "above 100",
-		AsOf: &asOf, At: at,
+		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
+		Condition: "above 100",
+		AsOf:      &asOf, At: at,
 	}
 	return WatchAnswer{
 		EvaluatedAt: at, Rules: 2, Counts: map[watch.State]int{watch.Firing: 1},

@@ -46,10 +46,12 @@ func parse(data []byte) ([]grant, error) {
 	}
 	entries := top["tokens"]
 	if entries == nil || entries.Kind != yaml.SequenceNode || len(entries.Content) == 0 {
-		return nil, yamlfile.Errorf(document.Line, "tokens: missing, empty or not a list: must be a list of tokens, each with %s", tokenFields)
+		return nil, yamlfile.Errorf(document.Line, "tokens: missing, empty or not a list: must be a list of tokens, "+
+			"each with %s", tokenFields)
 	}
 	if n := len(entries.Content); n > maxTokens {
-		return nil, yamlfile.Errorf(entries.Content[maxTokens].Line, "the file has %d tokens: at most %d are allowed", n, maxTokens)
+		return nil, yamlfile.Errorf(entries.Content[maxTokens].Line, "the file has %d tokens: at most %d are allowed",
+			n, maxTokens)
 	}
 	names, hashes := make(map[string]int), make(map[[sha256.Size]byte]int)
 	out := make([]grant, len(entries.Content))
@@ -62,7 +64,8 @@ func parse(data []byte) ([]grant, error) {
 			return nil, yamlfile.Errorf(node.Line, "name: %q is the name of the token on line %d, too", g.name, line)
 		}
 		if line := hashes[g.hash]; line > 0 {
-			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: write one entry per token", line)
+			return nil, yamlfile.Errorf(node.Line, "sha256: the token on line %d is the same: write one entry "+
+				"per token", line)
 		}
 		names[g.name], hashes[g.hash], out[i] = node.Line, node.Line, g
 	}
@@ -84,7 +87,8 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	}
 	g.name = fields["name"].Value
 	if !tokenName.MatchString(g.name) {
-		return wrong("name", "must be 1 to 64 letters, digits, underscores, hyphens and dots") // it may be a token in the wrong place
+		return wrong("name", "must be 1 to 64 letters, digits, underscores, hyphens "+
+			"and dots") // it may be a token in the wrong place
 	}
 	hash, err := hex.DecodeString(fields["sha256"].Value)
 	if err != nil || len(hash) != sha256.Size {
@@ -104,7 +108,8 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	if until := fields["until"]; until != nil {
 		g.until, err = parseMoment(until.Value)
 		if err != nil {
-			return wrong("until", "must be a day, such as 2027-01-01, or an RFC 3339 time, such as 2027-01-01T12:00:00Z")
+			return wrong("until", "must be a day, such as 2027-01-01, or an RFC 3339 time, such as "+
+				"2027-01-01T12:00:00Z")
 		}
 	}
 	return g, nil

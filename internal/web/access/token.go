@@ -53,7 +53,8 @@ func (g grant) start() *Token {
 }
 
 func (g grant) equal(other grant) bool {
-	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) && slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
+	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) &&
+		slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
 }
 
 type contextKey struct{}
@@ -105,7 +106,8 @@ func (t *Token) Require(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
 	}
-	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("the token %s lacks the right %s, which %s needs: it has %s", t.name, right, what, list(t.may))).OfKind(web.TokenLacksRight)
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("the token %s lacks the right %s, which %s needs: "+
+		"it has %s", t.name, right, what, list(t.may))).OfKind(web.TokenLacksRight)
 }
 
 func list(rights []Right) string {
@@ -131,7 +133,8 @@ func (t *Token) check(what, name string) error {
 	if !t.HasPrefixes() || hasAny(name, t.prefixes) {
 		return nil
 	}
-	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names that begin with %s", what, web.Excerpt(name), t.name, t.describePrefixes())).
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names "+
+		"that begin with %s", what, web.Excerpt(name), t.name, t.describePrefixes())).
 		OfKind(web.KeyOutsidePrefix)
 }
 

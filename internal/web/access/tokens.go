@@ -84,7 +84,8 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 	case found == nil || !hasToken:
 		return nil, refuse("this call needs the header Authorization: Bearer with one of the tokens of " + t.Settings())
 	case !found.until.IsZero() && !time.Now().Before(found.until):
-		return nil, refuse(fmt.Sprintf("the token %s ended at %s: ask the operator of the service for another one", found.name, found.until.Format(time.RFC3339)))
+		return nil, refuse(fmt.Sprintf("the token %s ended at %s: ask the operator of the service for another one",
+			found.name, found.until.Format(time.RFC3339)))
 	}
 	return found, nil
 }

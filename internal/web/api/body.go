@@ -38,7 +38,8 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	var network net.Error
 	switch {
 	case errors.As(err, &large):
-		return web.NewProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("body: larger than %d bytes, the most allowed: ask in parts", MaxBody))
+		return web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("body: larger than %d bytes, the most allowed: ask in parts", MaxBody))
 	case errors.As(err, &network) && network.Timeout():
 		return web.NewProblem(http.StatusRequestTimeout, "body: did not arrive in time")
 	case err != nil:
@@ -141,11 +142,14 @@ func bodyError(err error, t reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("body: not JSON at byte %d (%w): must be an object with the fields %s", syntax.Offset, err, fieldNames(t))
+		return fmt.Errorf("body: not JSON at byte %d (%w): must be an object with the fields %s", syntax.Offset, err,
+			fieldNames(t))
 	case errors.As(err, &mismatch) && mismatch.Field == "":
-		return fmt.Errorf("body: its JSON is of the type %s: must be an object with the fields %s", mismatch.Value, fieldNames(t))
+		return fmt.Errorf("body: its JSON is of the type %s: must be an object with the fields %s", mismatch.Value,
+			fieldNames(t))
 	case errors.As(err, &mismatch):
-		return fmt.Errorf("%s: has a value of the type %s: must be %s", fieldPath(mismatch), mismatch.Value, typeName(mismatch.Type))
+		return fmt.Errorf("%s: has a value of the type %s: must be %s", fieldPath(mismatch), mismatch.Value,
+			typeName(mismatch.Type))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("body: its JSON ends early: must be an object with the fields %s", fieldNames(t))
 	}
@@ -155,7 +159,9 @@ func bodyError(err error, t reflect.Type) error {
 // fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they have a
 // capital letter, which no name of a body has.
 func fieldPath(e *json.UnmarshalTypeError) string {
-	names := slices.DeleteFunc(strings.Split(e.Field, "."), func(name string) bool { return name != strings.ToLower(name) })
+	names := slices.DeleteFunc(strings.Split(e.Field, "."), func(name string) bool {
+		return name != strings.ToLower(name)
+	})
 	return strings.Join(names, ".")
 }
 

@@ -73,7 +73,8 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 		b := new(B)
 		err = DecodeBody(r.Body.(*wholeBody).Bytes(), b)
 		if err != nil {
-			return web.NewProblem(http.StatusBadRequest, "", web.ProblemDetail{Location: web.InBody, Message: err.Error()})
+			return web.NewProblem(http.StatusBadRequest, "",
+				web.ProblemDetail{Location: web.InBody, Message: err.Error()})
 		}
 		if reader, ok := any(b).(HeaderReader); ok {
 			reader.ReadHeader(r.Header)

@@ -52,7 +52,8 @@ func New(mux *http.ServeMux, title Title) *API {
 		config.Tags = append(config.Tags, &huma.Tag{Name: g.Name, Description: g.About})
 	}
 	return &API{
-		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "", every: title.Every,
+		API: huma.NewAPI(config, described), mux: mux, operations: described, tokens: title.Tokens != "",
+		every: title.Every,
 		title: title, Hold: func(ctx context.Context, _ string, _ any) (context.Context, error) { return ctx, nil },
 	}
 }
@@ -127,7 +128,8 @@ func (a *API) NeedsToken() bool { return a.tokens }
 
 // ProblemResponse describes an answer that is a problem, with headers if there are any.
 func (a *API) ProblemResponse(about string, example any, headers map[string]*huma.Header) *huma.Response {
-	return &huma.Response{Description: about, Headers: headers, Content: map[string]*huma.MediaType{web.ProblemType: {Schema: SchemaOf[web.Problem](a), Example: example}}}
+	return &huma.Response{Description: about, Headers: headers,
+		Content: map[string]*huma.MediaType{web.ProblemType: {Schema: SchemaOf[web.Problem](a), Example: example}}}
 }
 
 // SchemaOf is the schema of a type that is no operation's parameters or answer.
@@ -164,7 +166,8 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 			responses["503"] = text(p.Not, p.NotExample)
 		}
 		op := &huma.Operation{
-			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About, Responses: responses,
+			OperationID: p.ID, Method: http.MethodGet, Path: p.Path, Summary: p.Summary, Description: p.About,
+			Responses: responses,
 		}
 		a.setGroup(op)
 		a.OpenAPI().AddOperation(op)
@@ -173,7 +176,8 @@ func (a *API) DescribeStatus(pages ...StatusPage) {
 
 // MetricsPage describes /metrics. The example is one of its lines.
 func MetricsPage(example string) StatusPage {
-	return StatusPage{"get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.", "The metrics in Prometheus' text format.", example, "", ""}
+	return StatusPage{"get-metrics", "/metrics", "Metrics", "Metrics of the service for Prometheus.",
+		"The metrics in Prometheus' text format.", example, "", ""}
 }
 
 // SuccessOnly describes the answer of an operation that succeeds.

@@ -37,16 +37,19 @@ func (*NoOutput) Write(w http.ResponseWriter) {
 }
 
 // OverHTTP turns find into one for a query string whose answer is only a body.
-func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+func OverHTTP[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context,
+	*P) (*JSONOutput[A], error) {
 	return inPart(web.InQuery, find)
 }
 
 // OverHTTPBody is OverHTTP for parameters in a body.
-func OverHTTPBody[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+func OverHTTPBody[P, A any](find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context,
+	*P) (*JSONOutput[A], error) {
 	return inPart(web.InBody, find)
 }
 
-func inPart[P, A any](part string, find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
+func inPart[P, A any](part string, find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context,
+	*P) (*JSONOutput[A], error) {
 	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
 		out, err := find(ctx, part, p)
 		return &JSONOutput[A]{out}, err

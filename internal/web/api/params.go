@@ -41,7 +41,8 @@ func KnownParamsOf(op *huma.Operation) *knownParams {
 func (k *knownParams) Parse(rawQuery string) (url.Values, error) {
 	values, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined by &, other bytes as %%XX", err))
+		return nil, queryProblem("", fmt.Sprintf("the query string cannot be read: %v: write name=value pairs joined "+
+			"by &, other bytes as %%XX", err))
 	}
 	for name, given := range values {
 		if repeats, ok := k.lookup(name); !ok || !repeats && len(given) > 1 {
@@ -59,7 +60,8 @@ func (k *knownParams) refuse(values url.Values) error {
 		case !ok && len(k.repeats) == 0:
 			return queryProblem("", fmt.Sprintf("unknown parameter %s: %s takes none", web.Excerpt(name), k.operation))
 		case !ok:
-			return queryProblem("", fmt.Sprintf("unknown parameter %s: must be one of %s", web.Excerpt(name), strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
+			return queryProblem("", fmt.Sprintf("unknown parameter %s: must be one of %s", web.Excerpt(name),
+				strings.Join(slices.Sorted(maps.Keys(k.repeats)), ", ")))
 		case !repeats && len(values[name]) > 1:
 			return queryProblem(name, fmt.Sprintf("given %d times: must be given once", len(values[name])))
 		}
@@ -278,7 +280,8 @@ func (Moment) Hint() string {
 func (Moment) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{OneOf: []*huma.Schema{
 		{
-			Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now such as -7d.",
+			Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now " +
+				"such as -7d.",
 			Examples: []any{"2026-11-21T10:00:00Z", "1795255200000", "-7d"},
 		},
 		{Type: huma.TypeInteger, Format: "int64", Description: "Unix milliseconds.", Examples: []any{1795255200000}},
@@ -300,7 +303,9 @@ func (m Moment) Milli(param string) (int64, error) {
 		n, err = hit.ParseTime(restorePlus(string(m)))
 	}
 	if err != nil || n < 0 || n > hit.MaxTime {
-		return 0, web.BadInput(param, "%s is not a time: must be RFC 3339, such as 2026-11-21T10:00:00Z, Unix milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d", web.Excerpt(string(m)))
+		return 0, web.BadInput(param, "%s is not a time: must be RFC 3339, such as 2026-11-21T10:00:00Z, Unix "+
+			"milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d",
+			web.Excerpt(string(m)))
 	}
 	return n, nil
 }

@@ -33,7 +33,8 @@ type hashExpiry struct {
 
 // compute computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
 // meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
-func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys, known *expiryMemory, raised *registerMemory, now int64) {
+func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys, known *expiryMemory,
+	raised *registerMemory, now int64) {
 	c.reset()
 	layout := batch.Layout
 	for i := range batch.Counters {

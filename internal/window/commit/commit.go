@@ -63,7 +63,8 @@ type Writer struct {
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.
-	ErrTorn = errors.New("a part of a transaction was run next to whole ones (a torn append-only file of Redis, or a refused MULTI): some hits may be counted twice")
+	ErrTorn = errors.New("a part of a transaction was run next to whole ones (a torn append-only file of Redis, or a " +
+		"refused MULTI): some hits may be counted twice")
 	// ErrClockFell means that Redis's clock was ahead: keys may have expired, increments may be missing.
 	ErrClockFell = errors.New("the clock of Redis was ahead for a while: keys may have expired too early")
 )
@@ -149,8 +150,10 @@ func (w *Writer) emptyBatch() *window.ShardBatch { return &window.ShardBatch{Lay
 
 func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next schema.CursorRecord) (Commit, error) {
 	var out Commit
-	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq && next.Ahead == w.held.Ahead {
-		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream, next.Seq, batch.Hits())
+	if batch.Hits() > 0 && w.exists && next.Created == w.held.Created && next.Seq == w.held.Seq &&
+		next.Ahead == w.held.Ahead {
+		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream,
+			next.Seq, batch.Hits())
 	}
 	backoff := minBackoff
 	for {
@@ -166,13 +169,15 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			}
 			out.Hits = batch.Hits()
 			return out, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), errors.Is(err, window.ErrBare), window.IsForeign(err) && out.Attempts == 0:
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrRewound), errors.Is(err, window.ErrBare),
+			window.IsForeign(err) && out.Attempts == 0:
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
 			continue // another writer changed the cursor, or counters were erased: read it again at once
 		}
-		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq, next.Seq, batch.Commands(), err))
+		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq,
+			next.Seq, batch.Commands(), err))
 		if err := wait.Sleep(ctx, backoff); err != nil {
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		}

@@ -30,7 +30,8 @@ func (w *Writer) attempt(ctx context.Context, batch *window.ShardBatch, next *sc
 }
 
 // transact is attempt under the WATCH of cursor and erasures. It reports whether the cursor is at next.
-func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch, next *schema.CursorRecord, out *Commit) (applied bool, err error) {
+func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch,
+	next *schema.CursorRecord, out *Commit) (applied bool, err error) {
 	tops := topChange{writer: w}
 	at, err := w.readState(ctx, tx, batch, &tops, out)
 	if err != nil {
@@ -51,7 +52,8 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 		return true, w.verifyApplied(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
 	}
 	if err := w.compare(found, exists); err != nil {
-		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created && !found.IsBehind(next.Cursor) {
+		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created &&
+			!found.IsBehind(next.Cursor) {
 			// The previous attempt may have been applied, and another worker may have gone on from there. If
 			// not, that worker has counted these hits itself: they are in their cells either way.
 			if lost := w.verifyApplied(ctx, tx, now, out); lost != nil {
@@ -111,7 +113,8 @@ type state struct {
 }
 
 // readState reads the cursor, Redis's clock, the last erasure, and the summaries that the batch changes.
-func (w *Writer) readState(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch, tops *topChange, out *Commit) (at state, err error) {
+func (w *Writer) readState(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch, tops *topChange,
+	out *Commit) (at state, err error) {
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
 	var erased *redis.StringCmd
@@ -151,7 +154,8 @@ func (w *Writer) compare(found schema.CursorRecord, exists bool) error {
 
 // exec sends MULTI … EXEC with the writer's changes. now is Redis's clock in Unix seconds, so a worker with a
 // wrong clock can neither drop cells nor leave a hash without an expiry.
-func (w *Writer) exec(ctx context.Context, tx *cluster.WatchedTx, tops *topChange, next schema.CursorRecord, now int64, out *Commit) error {
+func (w *Writer) exec(ctx context.Context, tx *cluster.WatchedTx, tops *topChange, next schema.CursorRecord, now int64,
+	out *Commit) error {
 	var clock *redis.TimeCmd
 	results, err := tx.Exec(ctx, func(p redis.Pipeliner) {
 		p.HIncrBy(ctx, w.key, "opened", 1) // first, and "closed" last: see CursorRecord.IsTorn

@@ -53,7 +53,8 @@ func (r *registerUpdates) reset() {
 
 // compute lists a counter's register updates at now (Redis's clock, Unix seconds), without expired cells and
 // registers known to be in Redis. A cell can be listed twice, if hits in other tiers lie between.
-func (r *registerUpdates) compute(layout window.Layout, shard int, keys schema.Keys, c *window.CounterHits, known *registerMemory, now int64) {
+func (r *registerUpdates) compute(layout window.Layout, shard int, keys schema.Keys, c *window.CounterHits,
+	known *registerMemory, now int64) {
 	for i, t := range layout.UniqueTiers {
 		for rest := c.Extras.Uniques; len(rest) > 0; {
 			if !rest[0].Slot.IsIn(i) {
@@ -76,7 +77,8 @@ func (r *registerUpdates) compute(layout window.Layout, shard int, keys schema.K
 				if names := r.names[set]; there.Held() == 0 && (len(names) == 0 || names[len(names)-1] != c.Name) {
 					r.names[set] = append(names, c.Name)
 				}
-				r.list = append(r.list, registerUpdate{uniqueCell: at, key: keys.Unique(shard, t, cell, c.Name), deadline: deadline, registers: r.registers[from:]})
+				r.list = append(r.list, registerUpdate{uniqueCell: at, key: keys.Unique(shard, t, cell, c.Name),
+					deadline: deadline, registers: r.registers[from:]})
 			}
 		}
 	}

@@ -35,7 +35,8 @@ const (
 var ErrBusy = errors.New("workers commit to a shard too often for an erasure to come in between")
 
 // ErrRetiering means that a change of the namespace's tiers has not ended.
-var ErrRetiering = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase counters")
+var ErrRetiering = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase " +
+	"counters")
 
 // Erased is what one call has removed.
 type Erased struct {
@@ -67,7 +68,8 @@ func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Eras
 			e.plan(base.Now(), base.LatestHit())
 			return e.sets
 		}
-		names, more, err := read.MergeSets(ctx, r.Store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix, after, eraseNames)
+		names, more, err := read.MergeSets(ctx, r.Store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix,
+			after, eraseNames)
 		if err != nil {
 			return 0, err
 		}
@@ -191,7 +193,8 @@ func (e *shardEraser) plan(now, latest int64) {
 		oldest := now - t.Window.Milliseconds() - t.Grace() - 1000
 		for number := t.SegmentOf(t.CellAt(oldest)) - 1; number <= t.SegmentOf(t.CellAt(e.until)); number++ {
 			for s, stream := range e.streams {
-				e.tops[s] = append(e.tops[s], topOf{e.store.Keys.Summary(e.shard, t, number, stream), t.SegmentDeadline(number)})
+				e.tops[s] = append(e.tops[s], topOf{e.store.Keys.Summary(e.shard, t, number, stream),
+					t.SegmentDeadline(number)})
 			}
 		}
 	}
@@ -200,7 +203,8 @@ func (e *shardEraser) plan(now, latest int64) {
 func (e *shardEraser) hashes(counter string) (out []string) {
 	for i, t := range e.layout.Tiers {
 		for epoch := e.epochs[i].First; epoch <= e.epochs[i].Last; epoch++ {
-			out = append(out, e.store.Keys.Hash(window.CellHash{Shard: e.shard, Counter: counter, Tier: t, Epoch: epoch}))
+			out = append(out, e.store.Keys.Hash(window.CellHash{Shard: e.shard, Counter: counter, Tier: t,
+				Epoch: epoch}))
 		}
 	}
 	for i, t := range e.layout.UniqueTiers {
@@ -281,7 +285,8 @@ type placed struct {
 
 // readState reads the last erasure and the cursors, and whether anything but summaries exists of the
 // counters. now is Redis's clock in Unix seconds.
-func (e *shardEraser) readState(ctx context.Context, tx *cluster.WatchedTx, counters []string, hashes [][]string) (there bool, at []placed, now int64, err error) {
+func (e *shardEraser) readState(ctx context.Context, tx *cluster.WatchedTx, counters []string,
+	hashes [][]string) (there bool, at []placed, now int64, err error) {
 	var clock *redis.TimeCmd
 	var last *redis.StringCmd
 	cursors := make([]*redis.SliceCmd, len(e.streams))
@@ -353,14 +358,16 @@ type changedTop struct {
 
 // removeFromTops returns the summaries that list any of the counters, without these. If a stream's cursor has
 // moved, it reads the stream's summaries again.
-func (e *shardEraser) removeFromTops(ctx context.Context, tx *cluster.WatchedTx, counters []string, at []placed) (out []changedTop, err error) {
+func (e *shardEraser) removeFromTops(ctx context.Context, tx *cluster.WatchedTx, counters []string,
+	at []placed) (out []changedTop, err error) {
 	gone := make(map[string]bool, len(counters))
 	for _, counter := range counters {
 		gone[counter] = true
 	}
 	for s := range e.streams {
 		place := at[s].CursorRecord
-		place.AsOf, place.IncompleteBefore, place.Opened, place.Closed = 0, 0, 0, 0 // no summary changes with them alone
+		place.AsOf, place.IncompleteBefore, place.Opened, place.Closed = 0, 0, 0,
+			0 // no summary changes with them alone
 		if e.known[s].texts == nil || e.known[s].at != place {
 			texts, err := e.readTops(ctx, tx, e.tops[s])
 			if err != nil {
@@ -412,7 +419,8 @@ func (e *shardEraser) readTops(ctx context.Context, tx *cluster.WatchedTx, tops 
 }
 
 // exec sends MULTI … EXEC. now is Redis's clock in Unix seconds.
-func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters []string, hashes [][]string, changed []changedTop, at []placed, now int64) (erased int, err error) {
+func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters []string, hashes [][]string,
+	changed []changedTop, at []placed, now int64) (erased int, err error) {
 	members := make([]any, len(counters))
 	for i := range counters {
 		members[i] = counters[i]

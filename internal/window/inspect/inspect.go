@@ -86,7 +86,8 @@ type askedUniques struct {
 // and the shard's cursors. now is by Redis's clock (Unix milliseconds), and may be in the past. latest is
 // when the latest hit was stored, by NATS's clock. Unique cells are read of the counters that withUniques
 // selects. Errors of single hashes are in Found.
-func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64, withUniques func(counterHash uint64) bool) (Found, error) {
+func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now, latest int64,
+	withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + window.HashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
 	uniques := make([]askedUniques, len(counters))
@@ -117,7 +118,8 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 		cursors = i.ask(ctx, p, shard, schema.CursorFields)
 		for n := range asked {
 			a := &asked[n]
-			key := i.store.Keys.Hash(window.CellHash{Shard: shard, Counter: counters[a.counter], Tier: i.layout.Tiers[a.tier], Epoch: a.epoch})
+			key := i.store.Keys.Hash(window.CellHash{Shard: shard, Counter: counters[a.counter],
+				Tier: i.layout.Tiers[a.tier], Epoch: a.epoch})
 			a.reply = p.HGetAll(ctx, key)
 		}
 		for n := range uniques {
@@ -166,7 +168,8 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 		}
 		sketch, err := unique.Decode(text)
 		if err != nil {
-			c.Bad = append(c.Bad, &window.ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0], Err: err})
+			c.Bad = append(c.Bad, &window.ForeignError{Key: i.uniqueKeys(shard, c.Name, asked.cells[n:n+1])[0],
+				Err: err})
 			continue
 		}
 		c.Uniques = append(c.Uniques, FoundUnique{asked.cells[n], sketch})
@@ -254,9 +257,11 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 
 // Names lists at most most counters after a name, in the order of their names' bytes, and whether there are
 // more. now and latest are as for Read.
-func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool, err error) {
+func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool,
+	err error) {
 	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
-	alive := window.Range{From: coarsest.EpochStart(coarsest.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) + window.HashAhead + 1} // with the longest jitter
+	alive := window.Range{From: coarsest.EpochStart(coarsest.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) +
+		window.HashAhead + 1} // with the longest jitter
 	return read.ListNames(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
 
@@ -362,11 +367,13 @@ func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 		case expires == -1:
 			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "it never expires", Expiry: true})
 		case expires.Milliseconds() < look.deadline*1000: // later wastes memory, and loses nothing
-			out.Odd = append(out.Odd, Oddity{Key: look.key, Early: true, What: fmt.Sprintf("it expires at %s, and windows need it until %s",
-				hit.Moment(expires.Milliseconds()), hit.Moment(look.deadline*1000))})
+			out.Odd = append(out.Odd, Oddity{Key: look.key, Early: true,
+				What: fmt.Sprintf("it expires at %s, and windows need it until %s",
+					hit.Moment(expires.Milliseconds()), hit.Moment(look.deadline*1000))})
 		}
 		if look.listed != nil && look.listed.Err() != nil {
-			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "its counter is not listed among the names", Counter: look.counter})
+			out.Odd = append(out.Odd, Oddity{Key: look.key, What: "its counter is not listed among the names",
+				Counter: look.counter})
 		}
 	}
 	return out, nil

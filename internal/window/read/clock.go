@@ -64,7 +64,8 @@ func (c *clocks) latest(local time.Time) (instant, bool) {
 
 // learn records the servers' times of a round trip between these local moments. It reports whether a plan
 // still holds: every clock was as estimated, and none has advanced by more than grace, that of the hashes.
-func (c *clocks) learn(planned instant, sent, received time.Time, times cluster.ServerTimes, grace time.Duration) (holds bool) {
+func (c *clocks) learn(planned instant, sent, received time.Time, times cluster.ServerTimes,
+	grace time.Duration) (holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	holds = true

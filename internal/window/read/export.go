@@ -89,7 +89,8 @@ func (e *StepError) Error() string {
 	for i, t := range e.Tiers {
 		cells[i] = human.FormatDuration(t.Cell)
 	}
-	return fmt.Sprintf("%s is not a step of an export: must be a cell (%s), or several of one of which a day is a whole number",
+	return fmt.Sprintf("%s is not a step of an export: must be a cell (%s), or several of one of which a day is a "+
+		"whole number",
 		human.FormatDuration(e.Step), strings.Join(cells, ", "))
 }
 
@@ -101,7 +102,8 @@ type exportReachError struct {
 }
 
 func (e *exportReachError) Error() string {
-	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", human.FormatDuration(e.step), window.Moment(e.from), e.fit.Reach())
+	return fmt.Sprintf("the cells for a step of %s do not reach back to %s: %s", human.FormatDuration(e.step),
+		window.Moment(e.from), e.fit.Reach())
 }
 
 // BeginExport decides range and steps by the current cursors. Its errors are those of Answer, and a
@@ -163,7 +165,9 @@ func exportStep(l window.Layout, step time.Duration, from, now int64) (time.Dura
 		t, _, err := l.Holding(l.Tiers, from, now, false)
 		return t.Cell, err
 	}
-	if slices.ContainsFunc(l.Tiers, func(t window.Tier) bool { return t.Cell == step || step%t.Cell == 0 && 24*time.Hour%step == 0 }) {
+	if slices.ContainsFunc(l.Tiers, func(t window.Tier) bool {
+		return t.Cell == step || step%t.Cell == 0 && 24*time.Hour%step == 0
+	}) {
 		return step, nil
 	}
 	return 0, &StepError{step, l.Tiers}
@@ -187,7 +191,8 @@ func exportTier(l window.Layout, e Export, now int64) (window.Tier, error) {
 		return window.Tier{}, &exportReachError{e.Step, e.Range.From, fit}
 	}
 	return slices.MinFunc(held, func(a, b window.Tier) int {
-		return cmp.Or(cmp.Compare(max(a.Since, e.Range.From), max(b.Since, e.Range.From)), cmp.Compare(roomOf(a, e.Range), roomOf(b, e.Range)))
+		return cmp.Or(cmp.Compare(max(a.Since, e.Range.From), max(b.Since, e.Range.From)),
+			cmp.Compare(roomOf(a, e.Range), roomOf(b, e.Range)))
 	}), nil
 }
 
@@ -209,7 +214,8 @@ func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (Expo
 	})
 }
 
-func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now instant, e Export, at ExportPlace) (ExportPage, error) {
+func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now instant, e Export,
+	at ExportPlace) (ExportPage, error) {
 	tier, err := exportTier(dir.Layout, e, now.milli)
 	if err != nil {
 		return ExportPage{}, &window.QuestionError{Index: 0, Err: err}
@@ -220,7 +226,8 @@ func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now i
 	}
 	found, err := fetch(ctx, r, dir, now, func(l window.Layout, now int64) ([]window.Plan, error) {
 		if !tier.HoldsSince(e.Range.From, now) {
-			return nil, &window.QuestionError{Index: 0, Err: &exportReachError{e.Step, e.Range.From, window.Tiers{tier}}}
+			return nil, &window.QuestionError{Index: 0, Err: &exportReachError{e.Step, e.Range.From,
+				window.Tiers{tier}}}
 		}
 		plans := make([]window.Plan, len(names), len(names)+l.Shards)
 		for i, name := range names {
@@ -253,7 +260,8 @@ func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now i
 
 // listExportNames returns the counters of the page after a place, the part of the range that it covers, and
 // whether there may be more. A page covers the whole range, unless a single counter's range is too much.
-func listExportNames(ctx context.Context, r *Reader, l window.Layout, tier window.Tier, e Export, at ExportPlace) (names []string, piece window.Range, more bool, err error) {
+func listExportNames(ctx context.Context, r *Reader, l window.Layout, tier window.Tier, e Export,
+	at ExportPlace) (names []string, piece window.Range, more bool, err error) {
 	piece = e.Range
 	if piece.From == piece.To {
 		return nil, piece, false, nil

@@ -9,7 +9,8 @@ import (
 
 // Fall answers, like Answer, how many hits a counter has in the window that ends now, and how long it takes
 // without new hits until the total is at most most. Its errors are those of Answer.
-func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
+	time.Duration, error) {
 	found, err := r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
 		plans, err := planAll(l, []window.Question{{Counter: counter, Span: window.Last(length)}}, now)
 		if err == nil {

@@ -149,13 +149,15 @@ func readListed(ctx context.Context, r *Reader, base Survey, names []string, spa
 }
 
 // listAfter returns the first listed names after a name, or at least some. more reports if there are others.
-func listAfter(ctx context.Context, r *Reader, l window.Layout, longest window.Range, prefix, after string, most int) (names []string, more bool, err error) {
+func listAfter(ctx context.Context, r *Reader, l window.Layout, longest window.Range, prefix, after string,
+	most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
 	return ListNames(ctx, r.Store, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
 }
 
 // ListNames is listAfter for the shards from first to before end, asking each for each names.
-func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end, each int, longest window.Range, prefix, after string, most int) (names []string, more bool, err error) {
+func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end, each int, longest window.Range,
+	prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return MergeSets(ctx, s, func(shard int) (sets []string) {
 		for set := coarsest.NamesOf(coarsest.EpochAt(longest.From)); set <= coarsest.NamesOf(coarsest.EpochAt(longest.To-1)); set++ {
@@ -167,8 +169,10 @@ func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end
 
 // MergeSets merges sets of names of the shards from first to before end: the first most names with a prefix
 // and after a name, each once. It asks each set for each names.
-func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []string, first, end, each int, prefix, after string, most int) (names []string, more bool, err error) {
-	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff", Count: int64(each)} // no name has that byte
+func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []string, first, end, each int, prefix,
+	after string, most int) (names []string, more bool, err error) {
+	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff",
+		Count: int64(each)} // no name has that byte
 	if after >= prefix && after != "" {
 		between.Min = "(" + after
 	}

@@ -110,7 +110,8 @@ func (r *Reader) readDirectory(ctx context.Context) (*schema.Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.clocks.learn(instant{milli: t.times.Latest().UnixMilli(), local: t.sent}, t.sent, t.received, t.times, math.MaxInt64)
+	r.clocks.learn(instant{milli: t.times.Latest().UnixMilli(), local: t.sent}, t.sent, t.received, t.times,
+		math.MaxInt64)
 	r.directory.Store(dir)
 	return dir, nil
 }
@@ -149,7 +150,8 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 		return err
 	}
 	t.received = r.local()
-	t.record, t.list = cluster.Reply{Key: k.Layout(), Text: string(record.Val())}, cluster.Reply{Key: k.Streams(), Text: string(list.Val())}
+	t.record, t.list = cluster.Reply{Key: k.Layout(), Text: string(record.Val())},
+		cluster.Reply{Key: k.Streams(), Text: string(list.Val())}
 	t.idle = cluster.Reply{Key: k.Claims(), Text: string(idle.Val())}
 	return nil
 }

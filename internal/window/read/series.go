@@ -21,7 +21,8 @@ func (r *Reader) Series(ctx context.Context, questions []window.SeriesQuestion) 
 }
 
 // askSeries plans the questions, about uniques if that is set, and fetches what the plans need.
-func askSeries(ctx context.Context, r *Reader, questions []window.SeriesQuestion, uniques bool) (found snapshot, steps []window.SeriesPlan, err error) {
+func askSeries(ctx context.Context, r *Reader, questions []window.SeriesQuestion, uniques bool) (found snapshot,
+	steps []window.SeriesPlan, err error) {
 	found, err = r.ask(ctx, func(l window.Layout, now int64) (_ []window.Plan, err error) {
 		if uniques {
 			if l, err = l.UniqueLayout(); err != nil {
@@ -60,6 +61,7 @@ func askSeries(ctx context.Context, r *Reader, questions []window.SeriesQuestion
 // series returns a series without counts, with the progress of its shard.
 func (s *snapshot) series(p *window.SeriesPlan, q window.SeriesQuestion) window.Series {
 	shard, out := s.shards[p.Shard], p.Series(q, s.at.milli)
-	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began, max(shard.whole(), p.Tier.Since)
+	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began,
+		max(shard.whole(), p.Tier.Since)
 	return out
 }

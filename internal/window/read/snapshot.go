@@ -120,7 +120,8 @@ func (s *snapshot) answers(estimate func(i int, p *window.Plan) window.Estimate)
 	for i := range s.plans {
 		p := &s.plans[i]
 		out.Answers[i] = window.Answer{
-			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p), CountingSince: s.shards[p.Shard].began,
+			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p),
+			CountingSince: s.shards[p.Shard].began,
 		}
 	}
 	return out
@@ -160,7 +161,9 @@ func graceOf(plans []window.Plan) time.Duration {
 
 // isAhead reports whether there may be hits after now in the cell at the end of a plan.
 func (s *snapshot) isAhead(plans []window.UniquePlan) bool {
-	return slices.ContainsFunc(plans, func(p window.UniquePlan) bool { return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0 })
+	return slices.ContainsFunc(plans, func(p window.UniquePlan) bool {
+		return p.Range.To == s.at.milli && s.ahead(&p.Plan) > 0
+	})
 }
 
 func (s *snapshot) assignCounts(need readPlan, t *trip) error {

@@ -29,7 +29,8 @@ type SeriesLine struct {
 // most lines of them. Without counters, all sums are 0. Errors: those of Answer; a *QuestionError has the
 // index 0. MaxPoints bounds the points of lines and others. It goes over the cells twice, to hold only the
 // steps of the lines.
-func (r *Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (SeriesSums, error) {
+func (r *Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string,
+	group func(counter string) string, lines int) (SeriesSums, error) {
 	groups := groupsOf(counters, group)
 	asked := counters
 	if len(asked) == 0 {
@@ -84,7 +85,8 @@ func (r *Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counte
 	for i := range found.plans {
 		shard := found.shards[found.plans[i].Shard]
 		made.Complete = made.Complete && found.complete(&found.plans[i])
-		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began), max(made.CompleteSince, shard.whole(), p.Tier.Since)
+		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began),
+			max(made.CompleteSince, shard.whole(), p.Tier.Since)
 	}
 	out := SeriesSums{All: made.WithCounts(all, p.Cuts), OtherGroups: others}
 	for i, g := range chosen {

@@ -141,7 +141,9 @@ type Reach struct {
 
 // Stream returns the progress of a stream, and whether it is listed.
 func (r *Reach) Stream(name string) (out Progress, listed bool) {
-	i, listed := slices.BinarySearchFunc(r.Streams, name, func(p Progress, name string) int { return strings.Compare(p.Stream, name) })
+	i, listed := slices.BinarySearchFunc(r.Streams, name, func(p Progress, name string) int {
+		return strings.Compare(p.Stream, name)
+	})
 	if listed {
 		out = r.Streams[i]
 	}

@@ -67,7 +67,8 @@ func findTop(ctx context.Context, r *Reader, base Survey, span window.Span, limi
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: whole && base.complete(plan), CountingSince: base.countingSince(), Floor: floor}
+	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: whole && base.complete(plan),
+		CountingSince: base.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
 		if err := readCandidates(ctx, r, base, span, chunk, &out); err != nil {
@@ -83,7 +84,8 @@ func findTop(ctx context.Context, r *Reader, base Survey, span window.Span, limi
 }
 
 // listCandidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
-func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Plan) (out []candidate, floor int64, whole bool, err error) {
+func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Plan) (out []candidate, floor int64,
+	whole bool, err error) {
 	layout := base.dir.Layout
 	level, first, last, whole := layout.Segments(plan)
 	tier := layout.Tiers[level]
@@ -104,7 +106,8 @@ func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Pla
 		return nil
 	})
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1, cluster.WrapForeignReply(cmds, err))
+		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1,
+			cluster.WrapForeignReply(cmds, err))
 	}
 	if !stillHolds(r, base, time.Duration(tier.Grace())*time.Millisecond) {
 		return nil, 0, false, ErrStale

@@ -42,7 +42,8 @@ func (r *Reader) Uniques(ctx context.Context, questions []window.Question) (wind
 	}), nil
 }
 
-func askUniques(ctx context.Context, r *Reader, questions []window.Question, doubt bool) (found snapshot, plans []window.UniquePlan, err error) {
+func askUniques(ctx context.Context, r *Reader, questions []window.Question, doubt bool) (found snapshot,
+	plans []window.UniquePlan, err error) {
 	found, err = r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
 		plans = make([]window.UniquePlan, len(questions))
 		out := make([]window.Plan, len(questions))

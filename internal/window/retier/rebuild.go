@@ -22,7 +22,8 @@ import (
 // it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
 // of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
 // (Layout.Plan).
-func rebuild(ctx context.Context, s *schema.Store, l window.Layout, target window.Tiers, tell Progress) (window.Tiers, error) {
+func rebuild(ctx context.Context, s *schema.Store, l window.Layout, target window.Tiers, tell Progress) (window.Tiers,
+	error) {
 	streams, err := s.Streams(ctx)
 	if err != nil {
 		return nil, err
@@ -35,7 +36,8 @@ func rebuild(ctx context.Context, s *schema.Store, l window.Layout, target windo
 	if err != nil {
 		return nil, err
 	}
-	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards}, now: now, end: max(now, latest) + 1, tell: tell}
+	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards}, now: now,
+		end: max(now, latest) + 1, tell: tell}
 	b.sources = b.chooseSources()
 	b.stream = chooseSummaryOwner(streams)
 	for shard := range l.Shards {
@@ -115,7 +117,8 @@ func chooseSummaryOwner(streams map[string]schema.Listed) (out string) {
 }
 
 // latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.
-func latestApplied(ctx context.Context, s *schema.Store, l window.Layout, streams map[string]schema.Listed) (latest int64, err error) {
+func latestApplied(ctx context.Context, s *schema.Store, l window.Layout,
+	streams map[string]schema.Listed) (latest int64, err error) {
 	for stream := range streams {
 		for shard := range l.Shards {
 			key := s.Keys.Cursor(shard, stream)
@@ -144,7 +147,9 @@ func (b *rebuilding) chooseSources() []int {
 				out[i], reach = j, from
 			}
 		}
-		if j := slices.IndexFunc(b.from.Tiers, func(source window.Tier) bool { return window.HasSameCells(source, t) }); j >= 0 {
+		if j := slices.IndexFunc(b.from.Tiers, func(source window.Tier) bool {
+			return window.HasSameCells(source, t)
+		}); j >= 0 {
 			out[i] = j
 		}
 	}
@@ -193,7 +198,9 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 		}
 		after = names[len(names)-1]
 		if b.stream == "" {
-			return &Error{"the namespace has counters and no list of streams: a running worker writes it again: start one, stop it, and run this again"}
+			return &Error{"the namespace has counters and no list of streams: a running worker writes it " +
+				"again: start " +
+				"one, stop it, and run this again"}
 		}
 		if err := b.counters(ctx, shard, names, tops); err != nil {
 			return err
@@ -204,7 +211,8 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
-func (b *rebuilding) counters(ctx context.Context, shard int, names []string, tops map[window.Segment]*window.Summary) error {
+func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
+	tops map[window.Segment]*window.Summary) error {
 	cells, err := b.read(ctx, shard, names)
 	if err != nil {
 		return err
@@ -301,7 +309,8 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 				n, err = strconv.ParseInt(value, 10, 64)
 			}
 			if err != nil || n < 0 || at < 0 || at >= t.CellsPerEpoch() {
-				return nil, &window.ForeignError{Key: r.reply.Args()[1].(string), Err: fmt.Errorf("a field %q of %q", field, value)}
+				return nil, &window.ForeignError{Key: r.reply.Args()[1].(string),
+					Err: fmt.Errorf("a field %q of %q", field, value)}
 			}
 			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.CellStart(t.CellIn(r.epoch, at)), n})
 		}
@@ -331,7 +340,8 @@ func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[window.S
 			t := b.to.Tiers[at.Tier]
 			if deadline := t.SegmentDeadline(at.Number); deadline*1000 > b.now {
 				top.KeepLargest(b.to.SummarySize())
-				p.SetArgs(ctx, b.store.Keys.Summary(shard, t, at.Number, b.stream), top.Encode(), redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
+				p.SetArgs(ctx, b.store.Keys.Summary(shard, t, at.Number, b.stream), top.Encode(),
+					redis.SetArgs{ExpireAt: time.Unix(deadline, 0)})
 			}
 		}
 		return nil

@@ -31,7 +31,8 @@ type Built struct {
 // Run changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
 // same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
 // same.
-func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress) (built []Built, changed bool, err error) {
+func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress) (built []Built, changed bool,
+	err error) {
 	have, err := s.ReadLayout(ctx)
 	if err == nil && have.Change != nil && have.Change.Phase == schema.Confirmed {
 		have, err = endChange(ctx, s, have, tell)
@@ -47,7 +48,8 @@ func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress
 		if have, err = setChange(ctx, s, have, have.Tiers, &schema.Change{Phase: schema.Building, Other: tiers.InGeneration(have.Tiers[0].Generation + 1)}); err != nil {
 			return nil, false, err
 		}
-	case have.Change.Phase == schema.Building && same: // no worker may count before all that was built is gone: the next change builds there
+	// no worker may count before all that was built is gone: the next change builds there
+	case have.Change.Phase == schema.Building && same:
 		if have, err = endChange(ctx, s, have, tell); err != nil {
 			return nil, false, err
 		}
@@ -86,7 +88,8 @@ func Confirm(ctx context.Context, s *schema.Store, tell Progress) (window.Tiers,
 	}
 	switch {
 	case have.Change == nil:
-		return nil, &Error{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s", s.Keys.Namespace, have.Tiers)}
+		return nil, &Error{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s",
+			s.Keys.Namespace, have.Tiers)}
 	case have.Change.Phase == schema.Switched:
 		if have, err = setChange(ctx, s, have, have.Tiers, &schema.Change{Phase: schema.Confirmed, Other: have.Change.Other}); err != nil {
 			return nil, err
@@ -102,28 +105,33 @@ func Confirm(ctx context.Context, s *schema.Store, tell Progress) (window.Tiers,
 func otherChange(s *schema.Store, have schema.LayoutRecord) error {
 	other := have.Change.Other
 	if have.Change.Phase == schema.Building {
-		return &Error{fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to go on, or ingest --retier '%s' to keep the old tiers",
+		return &Error{fmt.Sprintf("the tiers of the namespace %q are being changed to %s: run ingest --retier '%s' to "+
+			"go on, or ingest --retier '%s' to keep the old tiers",
 			s.Keys.Namespace, other, other, have.Tiers)}
 	}
-	return &Error{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before you change them again", s.Keys.Namespace, other)}
+	return &Error{fmt.Sprintf("the tiers of the namespace %q were changed from %s: run ingest --retier confirm before "+
+		"you change them again", s.Keys.Namespace, other)}
 }
 
 // endChange deletes what a confirmed or abandoned change has left, and returns the record.
-func endChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, tell Progress) (schema.LayoutRecord, error) {
+func endChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, tell Progress) (schema.LayoutRecord,
+	error) {
 	if err := deleteGeneration(ctx, s, have.Change.Other[0].Generation, tell); err != nil {
 		return have, err
 	}
 	return setChange(ctx, s, have, have.Tiers, nil)
 }
 
-func setChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, tiers window.Tiers, c *schema.Change) (schema.LayoutRecord, error) {
+func setChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, tiers window.Tiers,
+	c *schema.Change) (schema.LayoutRecord, error) {
 	next := have
 	next.Tiers, next.Change = tiers, c
 	return next, swapLayout(ctx, s, have, next)
 }
 
 // errLayoutChanged means that another process has written the layout record.
-var errLayoutChanged = &Error{"the layout record has changed meanwhile: does another ingest --retier run? Wait for its end, and run this one again"}
+var errLayoutChanged = &Error{"the layout record has changed meanwhile: does another ingest --retier run? Wait for " +
+	"its end, and run this one again"}
 
 // swapLayout replaces the record have with next. If it fails, either may be there.
 func swapLayout(ctx context.Context, s *schema.Store, have, next schema.LayoutRecord) error {

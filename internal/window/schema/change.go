@@ -33,7 +33,8 @@ type changeJSON struct {
 
 func (j *changeJSON) parse() (*Change, error) {
 	if !slices.Contains([]phase{Building, Switched, Confirmed}, j.Phase) {
-		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout, j.Phase)
+		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout,
+			j.Phase)
 	}
 	tiers, err := j.tiersJSON.parse()
 	if err != nil {
@@ -53,6 +54,8 @@ type RetieringError struct {
 }
 
 func (e *RetieringError) Error() string {
-	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and no worker may count meanwhile: if no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep the old tiers, and then start the workers",
+	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and no worker may count meanwhile: if "+
+		"no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep "+
+		"the old tiers, and then start the workers",
 		e.namespace, e.to, e.to, e.from)
 }

@@ -26,7 +26,8 @@ type CursorRecord struct {
 // IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker
 // may move, the marks of torn transactions, and declarations. For the rare fields see HasSameRare.
 func (r CursorRecord) IsSameAs(o CursorRecord) bool {
-	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed, r.Declared = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed, o.Declared
+	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed, r.Declared = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed,
+		o.Declared
 	return r == o
 }
 
@@ -49,7 +50,8 @@ func (r CursorRecord) HasSameRare(o CursorRecord) bool {
 	return r.Naming == o.Naming && r.Refused == o.Refused
 }
 
-var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed", "ahead", "by", "ended", declaredField}
+var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed",
+	"ahead", "by", "ended", declaredField}
 
 const (
 	wholeNumbers = 8 // how many of CursorFields, from the first on, are whole numbers
@@ -135,18 +137,21 @@ func parseFields(text []string, missing int) (c CursorRecord, found bool, err er
 		c.Opened, err = strconv.ParseInt(text[openedField], 10, 64)
 		return c, false, err
 	}
-	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore, &c.Opened, &c.Closed} {
+	for i, dst := range [wholeNumbers]*int64{&c.Created, nil, &c.Stored, &c.Latest, &c.AsOf, &c.IncompleteBefore,
+		&c.Opened, &c.Closed} {
 		if dst == nil {
 			c.Seq, err = strconv.ParseUint(text[i], 10, 64)
 		} else {
 			*dst, err = strconv.ParseInt(text[i], 10, 64)
 		}
 		if err != nil {
-			return CursorRecord{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected", CursorFields[i], text[i])
+			return CursorRecord{}, false, fmt.Errorf("cursor field %s is %q: a whole number was expected",
+				CursorFields[i], text[i])
 		}
 	}
 	if !window.IsMoment(c.AsOf) {
-		return CursorRecord{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 were expected", c.AsOf)
+		return CursorRecord{}, false, fmt.Errorf("cursor field as_of is %d: Unix milliseconds up to the year 9999 "+
+			"were expected", c.AsOf)
 	}
 	if c.Ahead, err = parseAhead(text[wholeNumbers]); err != nil {
 		return CursorRecord{}, false, err
@@ -159,7 +164,8 @@ func parseFields(text []string, missing int) (c CursorRecord, found bool, err er
 		c.Naming = rare[0]
 		if rare[1] != "" { // or there has been no reject
 			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
-				return CursorRecord{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected", rare[1])
+				return CursorRecord{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected",
+					rare[1])
 			}
 		}
 	}

@@ -35,13 +35,15 @@ func parseDeclaration(text string) (Declaration, error) {
 	out.From, okFrom = parseMoment(from)
 	out.At, okAt = parseMoment(at)
 	if !found || !okFrom || !okAt {
-		return Declaration{}, fmt.Errorf("cursor field %s is %q: two moments in Unix milliseconds and a name were expected", declaredField, text)
+		return Declaration{}, fmt.Errorf("cursor field %s is %q: two moments in Unix milliseconds and a name were "+
+			"expected", declaredField, text)
 	}
 	return out, nil
 }
 
 // ErrUncounted means that a shard has no cursor that could hold a declaration.
-var ErrUncounted = errors.New("no worker has counted a stream into all shards yet: let a worker count, and declare again")
+var ErrUncounted = errors.New("no worker has counted a stream into all shards yet: let a worker count, and " +
+	"declare again")
 
 // Declare writes a declaration into all cursors of the listed streams, or removes it if From is 0. A failure
 // can leave it in some cursors: answers about the other shards are as before, until it is repeated. counted

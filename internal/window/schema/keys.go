@@ -78,12 +78,14 @@ func (k Keys) UniqueNames(shard int, set int64) string {
 }
 
 func (k Keys) Summary(shard int, t window.Tier, number int64, stream string) string {
-	return k.of(shard, t.Generation) + "top:" + human.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) + ":" + stream
+	return k.of(shard, t.Generation) + "top:" + human.FormatDuration(t.Cell) + ":" + strconv.FormatInt(number, 10) +
+		":" + stream
 }
 
 // of returns the prefix of the keys of a shard and a generation.
 func (k Keys) of(shard, generation int) string {
-	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:" + string(window.AppendGeneration(window.Tier{Generation: generation}, nil))
+	return k.Namespace + ":{" + strconv.Itoa(shard) + "}:" +
+		string(window.AppendGeneration(window.Tier{Generation: generation}, nil))
 }
 
 func (k Keys) Built(shard, generation int) string { return k.of(shard, generation) + "built" }

@@ -67,12 +67,14 @@ func (j tiersJSON) parse() (window.Tiers, error) {
 		return nil, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
 	if j.Generation < 0 || len(j.CompleteFrom) > 0 && len(j.CompleteFrom) != len(tiers) {
-		return nil, fmt.Errorf("%w has generation %d and %d moments for %d tiers", ErrBadLayout, j.Generation, len(j.CompleteFrom), len(tiers))
+		return nil, fmt.Errorf("%w has generation %d and %d moments for %d tiers", ErrBadLayout, j.Generation,
+			len(j.CompleteFrom), len(tiers))
 	}
 	tiers = tiers.Cut(j.EpochCells).InGeneration(j.Generation)
 	for i, since := range j.CompleteFrom {
 		if tiers[i].Since = since; !window.IsMoment(since) || tiers[i].CellStart(tiers[i].CellAt(since)) != since {
-			return nil, fmt.Errorf("%w says that the tier %s is complete from %d, where none of its cells begins", ErrBadLayout, tiers[i], since)
+			return nil, fmt.Errorf("%w says that the tier %s is complete from %d, where none of its cells begins",
+				ErrBadLayout, tiers[i], since)
 		}
 	}
 	return tiers, nil
@@ -106,7 +108,8 @@ func ParseLayoutRecord(text string) (LayoutRecord, error) {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
 	if found.Version != layoutVersion && found.Version != ChangedVersion || found.Hash != LayoutHash {
-		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
+		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d "+
+			"and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
 			ErrBadLayout, found.Version, found.Hash, layoutVersion, ChangedVersion, LayoutHash)
 	}
 	tiers, err := found.tiersJSON.parse()
@@ -117,7 +120,8 @@ func ParseLayoutRecord(text string) (LayoutRecord, error) {
 	if err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
 	}
-	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards}, id: found.ID}
+	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards},
+		id: found.ID}
 	if err := window.ValidateLayout(out.Layout); err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}

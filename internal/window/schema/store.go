@@ -66,7 +66,8 @@ func RewriteTorn(tell func(error)) func(context.Context, *redis.Conn) error {
 }
 
 // ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
-var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE")
+var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and " +
+	"TALLYROLL_NAMESPACE")
 
 // noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
 type noLayoutError struct{ namespace string }
@@ -75,7 +76,8 @@ type noLayoutError struct{ namespace string }
 func NoLayout(namespace string) error { return &noLayoutError{namespace} }
 
 func (e *noLayoutError) Error() string {
-	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and TALLYROLL_NAMESPACE", e.namespace)
+	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and "+
+		"TALLYROLL_NAMESPACE", e.namespace)
 }
 
 func (e *noLayoutError) Is(target error) bool { return target == ErrNoLayout }
@@ -90,14 +92,19 @@ func (e *LayoutMismatchError) Error() string {
 	names, have, want := "TIERS and SHARDS", "", ""
 	if !e.Have.UniqueTiers.AnswersLike(e.want.UniqueTiers) {
 		names = "TIERS, UNIQUE_TIERS and SHARDS"
-		have, want = " UNIQUE_TIERS="+window.FormatUniqueTiers(e.Have.UniqueTiers), " UNIQUE_TIERS="+window.FormatUniqueTiers(e.want.UniqueTiers)
+		have, want = " UNIQUE_TIERS="+window.FormatUniqueTiers(e.Have.UniqueTiers), " UNIQUE_TIERS="+
+			window.FormatUniqueTiers(e.want.UniqueTiers)
 	}
-	return fmt.Sprintf("namespace %q was made with TIERS=%s%s SHARDS=%d, and this worker has TIERS=%s%s SHARDS=%d: to go on with the namespace, unset %s and start the worker again; to change its tiers, stop all workers and run ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from what the streams still hold)",
+	return fmt.Sprintf("namespace %q was made with TIERS=%s%s SHARDS=%d, and this worker has TIERS=%s%s SHARDS=%d: to "+
+		"go on with the namespace, unset %s and start the worker again; to change its tiers, stop all workers and run "+
+		"ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from "+
+		"what the streams still hold)",
 		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
 // ErrLayoutLost means streams without a layout record. With another layout, counts would not be found.
-var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
+var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if " +
+	"none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
 
 // CheckLayout returns ErrLayoutLost if only the layout record was deleted.
 func (s *Store) CheckLayout(ctx context.Context) error {
@@ -105,7 +112,8 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	if err != nil || streams == 0 {
 		return err
 	}
-	record, err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: the record is written before them
+	record,
+		err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: the record is written before them
 	if err == nil && record == 0 {
 		err = ErrLayoutLost
 	}
@@ -123,7 +131,8 @@ func (s *Store) ID() string {
 }
 
 // ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
-var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other times now")
+var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other " +
+	"times now")
 
 // EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
 // ErrRecreated.
@@ -153,7 +162,8 @@ func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layo
 	if have.Change.forbidsCounting() {
 		return window.Layout{}, &RetieringError{s.Keys.Namespace, have.Tiers, have.Change.Other}
 	}
-	if have.Shards != want.Shards || !have.Tiers.AnswersLike(want.Tiers) || !have.UniqueTiers.AnswersLike(want.UniqueTiers) {
+	if have.Shards != want.Shards || !have.Tiers.AnswersLike(want.Tiers) ||
+		!have.UniqueTiers.AnswersLike(want.UniqueTiers) {
 		return window.Layout{}, &LayoutMismatchError{s.Keys.Namespace, have.Layout, want}
 	}
 	s.id.Store(&have.id)

@@ -48,7 +48,8 @@ func parseListed(stream, value string) (Listed, error) {
 	text, live := strings.CutPrefix(value, livePrefix)
 	at, ok := parseMoment(text)
 	if !ok {
-		return Listed{}, fmt.Errorf("stream %s is listed with %q: Unix milliseconds were expected, or %q and them", stream, value, livePrefix)
+		return Listed{}, fmt.Errorf("stream %s is listed with %q: Unix milliseconds were expected, or %q and them",
+			stream, value, livePrefix)
 	}
 	if live {
 		return Listed{Created: at}, nil
@@ -108,8 +109,11 @@ func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
 // EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count for
 // Complete, not for AsOf. created is its creation; 0: never counted. gone checks that the stream is really
 // gone; if another worker lists it as live after that, it stays live.
-func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool, err error) {
-	return s.changeStream(ctx, "end", stream, func(l Listed) bool { return l.Ended == 0 }, gone, func(p redis.Pipeliner, began int64) {
+func (s *Store) EndStream(ctx context.Context, stream string, at, created int64, gone func() (bool, error)) (ended bool,
+	err error) {
+	return s.changeStream(ctx, "end", stream, func(l Listed) bool {
+		return l.Ended == 0
+	}, gone, func(p redis.Pipeliner, began int64) {
 		p.HSet(ctx, s.Keys.Streams(), stream, Listed{Ended: at}.value())
 		if created > 0 && (began == 0 || created < began) {
 			p.HSet(ctx, s.Keys.Streams(), BeganField, created)
@@ -119,13 +123,16 @@ func (s *Store) EndStream(ctx context.Context, stream string, at, created int64,
 
 // RemoveStream takes an ended stream off the list, when no window reaches back. gone is as in EndStream.
 func (s *Store) RemoveStream(ctx context.Context, stream string, gone func() (bool, error)) (removed bool, err error) {
-	return s.changeStream(ctx, "remove", stream, func(l Listed) bool { return l.Ended > 0 }, gone, func(p redis.Pipeliner, _ int64) {
+	return s.changeStream(ctx, "remove", stream, func(l Listed) bool {
+		return l.Ended > 0
+	}, gone, func(p redis.Pipeliner, _ int64) {
 		p.HDel(ctx, s.Keys.Streams(), stream)
 	})
 }
 
 // changeStream changes the entry of a stream that is gone, if fit accepts that entry.
-func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error), change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
+func (s *Store) changeStream(ctx context.Context, what, stream string, fit func(Listed) bool, gone func() (bool, error),
+	change func(p redis.Pipeliner, began int64)) (changed bool, err error) {
 	key := s.Keys.Streams()
 	err = s.Client.Watch(ctx, []string{key}, func(tx *cluster.WatchedTx) error {
 		var entry *redis.SliceCmd

@@ -23,7 +23,8 @@ type Counters interface {
 	Series(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	Uniques(ctx context.Context, questions []window.Question) (window.Answers, error)
 	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
-	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error)
+	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string,
+		lines int) (read.SeriesSums, error)
 	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
 	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 	BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error)
@@ -73,7 +74,8 @@ func checkedErr(ctx context.Context, err error) error {
 }
 
 // checked asks questions that name counters if the token is about each of them.
-func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string, ask func(context.Context, []Q) (A, error)) (out A, err error) {
+func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string,
+	ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
 		if err := access.From(ctx).CheckKey(counter(q)); err != nil {
 			return out, err
@@ -107,10 +109,12 @@ func (r Authorized) UniqueSeries(ctx context.Context, questions []window.SeriesQ
 	return checked(ctx, questions, lineOf, r.counters.UniqueSeries)
 }
 
-func (r Authorized) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string, lines int) (read.SeriesSums, error) {
-	return checked(ctx, append([]string{q.Counter}, counters...), itself, func(ctx context.Context, _ []string) (read.SeriesSums, error) {
-		return r.counters.SeriesSums(ctx, q, counters, group, lines)
-	})
+func (r Authorized) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string,
+	group func(counter string) string, lines int) (read.SeriesSums, error) {
+	return checked(ctx, append([]string{q.Counter}, counters...), itself,
+		func(ctx context.Context, _ []string) (read.SeriesSums, error) {
+			return r.counters.SeriesSums(ctx, q, counters, group, lines)
+		})
 }
 
 // Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
@@ -139,9 +143,11 @@ func (r Authorized) Names(ctx context.Context, q read.NamesQuestion) (out read.N
 		if err != nil {
 			return page, err
 		}
-		out.AsOf, out.Now, out.Complete = min(out.AsOf, page.AsOf), min(out.Now, page.Now), out.Complete && page.Complete
+		out.AsOf, out.Now, out.Complete = min(out.AsOf, page.AsOf), min(out.Now, page.Now), out.Complete &&
+			page.Complete
 		out.CompleteSince, out.CountingSince = max(out.CompleteSince, page.CompleteSince), page.CountingSince
-		out.Counters, out.Answers, out.Next = append(out.Counters, page.Counters...), append(out.Answers, page.Answers...), page.Next
+		out.Counters, out.Answers, out.Next = append(out.Counters, page.Counters...),
+			append(out.Answers, page.Answers...), page.Next
 		if page.Next != "" {
 			break
 		}
@@ -161,7 +167,8 @@ func (r Authorized) BeginExport(ctx context.Context, q read.ExportQuestion) (rea
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be forged.
-func (r Authorized) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage, err error) {
+func (r Authorized) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage,
+	err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
 		return page, err
@@ -197,7 +204,8 @@ func (r Authorized) EraseListed(ctx context.Context, prefix, after string) (eras
 	return r.counters.EraseListed(ctx, prefix, after)
 }
 
-func (r Authorized) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers, time.Duration, error) {
+func (r Authorized) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
+	time.Duration, error) {
 	if err := checkedErr(ctx, access.From(ctx).CheckKey(counter)); err != nil {
 		return window.Answers{}, 0, err
 	}

@@ -78,7 +78,8 @@ func (c *Client) RefreshMasters(ctx context.Context) {
 // at once, before last. The first attempt follows no redirect, because a redirected cursor would be read
 // after the counts that it describes. If a slot is moving, everything is read again in three steps, with
 // redirects. That does not notice a fail-over between the first two that loses commits.
-func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (times ServerTimes, err error) {
+func (c *Client) ReadInOrder(ctx context.Context, first, then, last func(redis.Pipeliner)) (times ServerTimes,
+	err error) {
 	err = redisconn.Repeat(ctx, true, func() (err error) {
 		times, err = c.readInOrder(ctx, first, then, last)
 		return err

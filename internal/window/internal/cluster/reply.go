@@ -177,7 +177,8 @@ func (e *elements) noCell() error {
 	if err != nil {
 		return err
 	}
-	return &window.ForeignError{Key: e.Key, Err: fmt.Errorf("its field %q with the value %q is not a cell", field, value)}
+	return &window.ForeignError{Key: e.Key, Err: fmt.Errorf("its field %q with the value %q is not a cell", field,
+		value)}
 }
 
 // count reads a string of digits, as Redis writes a count; ok is false for any other string.

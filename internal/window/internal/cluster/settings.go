@@ -39,7 +39,8 @@ func (s Server) check(ctx context.Context) (warnings []string, err error) {
 		if err != nil {
 			var refused redis.Error
 			if errors.As(err, &refused) { // NOPERM, or a service that has no such command
-				return []string{fmt.Sprintf("%s does not reveal its settings (%v): make sure that maxmemory-policy is noeviction and that it persists", s.Name, err)}, nil
+				return []string{fmt.Sprintf("%s does not reveal its settings (%v): make sure that maxmemory-policy is "+
+					"noeviction and that it persists", s.Name, err)}, nil
 			}
 			return nil, fmt.Errorf("read settings of %s: %w", s.Name, err)
 		}
@@ -49,10 +50,12 @@ func (s Server) check(ctx context.Context) (warnings []string, err error) {
 	case strings.HasPrefix(policy, "allkeys-"):
 		err = &window.EvictionError{Server: s.Name, Policy: policy}
 	case strings.HasPrefix(policy, "volatile-"):
-		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away when its memory is full, and totals would be too low: set noeviction", s.Name, policy))
+		warnings = append(warnings, fmt.Sprintf("%s has maxmemory-policy %s: counts that expire may be thrown away "+
+			"when its memory is full, and totals would be too low: set noeviction", s.Name, policy))
 	}
 	if settings["appendonly"] == "no" && settings["save"] == "" {
-		warnings = append(warnings, s.Name+" persists nothing: after a restart, the workers count again what the streams still hold, and older hits are gone: set appendonly yes")
+		warnings = append(warnings, s.Name+" persists nothing: after a restart, the workers count again what the "+
+			"streams still hold, and older hits are gone: set appendonly yes")
 	}
 	return warnings, err
 }

@@ -51,7 +51,8 @@ func (c *Client) CheckTransactions(ctx context.Context, key string) error {
 
 // Transact runs the commands of queue in a transaction that watches nothing, on the server of a key. The
 // commands are nil if none was sent.
-func (c *Client) Transact(ctx context.Context, key string, queue func(redis.Pipeliner)) (commands []redis.Cmder, err error) {
+func (c *Client) Transact(ctx context.Context, key string, queue func(redis.Pipeliner)) (commands []redis.Cmder,
+	err error) {
 	err = c.Watch(ctx, []string{key}, func(tx *WatchedTx) error {
 		tx.keys = nil
 		if err := tx.Read(ctx, func(redis.Pipeliner) {}); err != nil {
