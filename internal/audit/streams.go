@@ -25,7 +25,8 @@ type stream struct {
 	source source.Stream // nil if it has ended
 	state  source.State  // when it was last confirmed
 
-	latest int64 // when the latest message was stored that cursors name, Unix nanoseconds; of all cursors that were read
+	// when the latest message was stored that cursors name, Unix nanoseconds; of all cursors that were read
+	latest int64
 
 	// Of one pass:
 	cursors []window.Cursor           // of all shards, as they were read last

@@ -56,7 +56,8 @@ func (space *workspace) receive(w http.ResponseWriter, r *http.Request, most int
 
 // boundArrival bounds how long the rest of a body may take.
 func boundArrival(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin)) // the writers of tests have no deadlines
+	// the writers of tests have no deadlines
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin))
 }
 
 // bodyReader reads the bodies of requests. It unpacks them whole in memory, so that no slow client holds it

@@ -50,13 +50,14 @@ type state struct {
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
-	at                     int64         // when they were counted, Unix milliseconds by the key's time; of a slot, its score
-	ends                   int64         // of a slot: Unix milliseconds by Redis's clock
-	again                  bool          // it was counted, or settled with this number, before
-	conflict, unknown      bool          // its id was used for something else, or is not remembered
-	own                    int64         // with again: hits that were counted for it; of a settlement: that it added
-	settled                int64         // one more than the number it was settled with; 0 if it was not
-	beyond                 int64         // hits of a settlement that were too many to keep
+	// when they were counted, Unix milliseconds by the key's time; of a slot, its score
+	at                int64
+	ends              int64 // of a slot: Unix milliseconds by Redis's clock
+	again             bool  // it was counted, or settled with this number, before
+	conflict, unknown bool  // its id was used for something else, or is not remembered
+	own               int64 // with again: hits that were counted for it; of a settlement: that it added
+	settled           int64 // one more than the number it was settled with; 0 if it was not
+	beyond            int64 // hits of a settlement that were too many to keep
 }
 
 func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {

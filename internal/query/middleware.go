@@ -109,7 +109,8 @@ func (m *middleware) refuseBrowser(r *http.Request) *web.Problem {
 	authz := limitapi.IsAuthz(r.URL.Path)
 	switch {
 	case authz && m.fromProxy(r):
-		return nil // these fields are those of the client's request, and the page is one of the service behind the proxy
+		// these fields are those of the client's request, and the page is one of the service behind the proxy
+		return nil
 	case m.origins.IsForeign(r), authz && hasNoOrigin(r):
 		return web.NewProblem(http.StatusForbidden, foreignDetail(authz)).OfKind(web.ForeignOrigin)
 	case r.Method == http.MethodPost && !authz && web.FromBrowser(r):

@@ -42,17 +42,18 @@ func StreamOf(subject string) string {
 const HeaderNamespace = "Tallyroll-Namespace"
 
 const (
-	HeaderReason    = "Tallyroll-Reason"
-	HeaderDetail    = "Tallyroll-Detail"
-	HeaderStream    = "Tallyroll-Stream"    // that the message was in
-	HeaderSequence  = "Tallyroll-Sequence"  // of the message
-	HeaderItem      = "Tallyroll-Item"      // index in the message
-	HeaderStored    = "Tallyroll-Stored"    // when the message was: RFC 3339 with nanoseconds
-	HeaderPart      = "Tallyroll-Part"      // such as 1/2, of a reject in several messages
-	HeaderCounter   = "Tallyroll-Counter"   // that the message's subject gives to hits that name none
-	HeaderKind      = "Tallyroll-Kind"      // what was refused, if it is no hit
-	HeaderIncrement = "Tallyroll-Increment" // Nats-Incr of the message, which a server takes only in streams of counters
-	HeaderSubject   = "Tallyroll-Subject"   // of the message that was refused, by which its rules were found
+	HeaderReason   = "Tallyroll-Reason"
+	HeaderDetail   = "Tallyroll-Detail"
+	HeaderStream   = "Tallyroll-Stream"   // that the message was in
+	HeaderSequence = "Tallyroll-Sequence" // of the message
+	HeaderItem     = "Tallyroll-Item"     // index in the message
+	HeaderStored   = "Tallyroll-Stored"   // when the message was: RFC 3339 with nanoseconds
+	HeaderPart     = "Tallyroll-Part"     // such as 1/2, of a reject in several messages
+	HeaderCounter  = "Tallyroll-Counter"  // that the message's subject gives to hits that name none
+	HeaderKind     = "Tallyroll-Kind"     // what was refused, if it is no hit
+	// Nats-Incr of the message, which a server takes only in streams of counters
+	HeaderIncrement = "Tallyroll-Increment"
+	HeaderSubject   = "Tallyroll-Subject" // of the message that was refused, by which its rules were found
 )
 
 const (

@@ -92,10 +92,11 @@ type heartbeat struct {
 // progress is how far a target was notified: of every change up to Cursor, except those in Waiting. It is the
 // lease, too: a process that publishes it with the expected sequence may deliver.
 type progress struct {
-	By      string   `json:"by,omitempty"`      // the process that delivers; empty: none does
-	Cursor  uint64   `json:"cursor"`            // a sequence of the stream
-	Waiting []uint64 `json:"waiting,omitempty"` // ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
-	Gone    bool     `json:"gone,omitempty"`    // WATCH_FILE no longer has the target
+	By     string `json:"by,omitempty"` // the process that delivers; empty: none does
+	Cursor uint64 `json:"cursor"`       // a sequence of the stream
+	// ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
+	Waiting []uint64 `json:"waiting,omitempty"`
+	Gone    bool     `json:"gone,omitempty"` // WATCH_FILE no longer has the target
 }
 
 // includes reports whether the target was notified of the change that the stream has at seq.

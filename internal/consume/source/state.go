@@ -118,7 +118,8 @@ func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.S
 	if !s.Mirror {
 		return nil
 	}
-	s.Clock = origin.state.Clock                 // 0 if the origin is unknown: the mirror's server may have another clock
+	// 0 if the origin is unknown: the mirror's server may have another clock
+	s.Clock = origin.state.Clock
 	if s.Gaps == "" && origin.state.Gaps != "" { // what the origin removes may never have arrived
 		s.Gaps, s.Dropped = origin.state.Gaps, dropped(info)
 	}

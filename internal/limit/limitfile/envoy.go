@@ -29,7 +29,8 @@ type Descriptor struct {
 type Entry struct {
 	Key   string
 	Value string // empty: any value; with an asterisk at its end, what begins like it
-	As    string // the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
+	// the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
+	As string
 }
 
 // Prefix returns what a value must begin with; ok is false if it must equal Value.

@@ -129,7 +129,8 @@ func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, 
 		return nil, err
 	}
 	if n.URLFile.Set() {
-		servers = servers.withoutCredentials() // a user in an address would take precedence over the file's later content
+		// a user in an address would take precedence over the file's later content
+		servers = servers.withoutCredentials()
 	}
 	opts := append(n.options(name, log), options...)
 	err = wait.UntilLogging(ctx, log, "NATS at "+n.URL.String()+missing, logEvery, func(context.Context) error {

@@ -144,7 +144,8 @@ func (r Settings) Options() *redis.UniversalOptions {
 	}
 	o.MaxRetries = -1
 	o.ContextTimeoutEnabled = true // otherwise a deadline does not bound socket reads
-	o.DialerRetries = 1            // one takes 5 s if a machine is gone: the caller retries, by then maybe at another machine
+	// one takes 5 s if a machine is gone: the caller retries, by then maybe at another machine
+	o.DialerRetries = 1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
 	o.ConnMaxIdleTime = r.IdleTimeout

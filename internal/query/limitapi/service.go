@@ -29,11 +29,12 @@ type Limiter interface {
 type Service struct {
 	Proxies web.Networks // whose word about their clients is believed
 
-	limits    *limits
-	limiter   Limiter
-	Counters  scope.Counters
-	redis     *answer.Source
-	failures  zerolog.Logger         // limited to a few lines per minute, because clients decide how often something fails
+	limits   *limits
+	limiter  Limiter
+	Counters scope.Counters
+	redis    *answer.Source
+	// limited to a few lines per minute, because clients decide how often something fails
+	failures  zerolog.Logger
 	decisions *prometheus.CounterVec // by limit, result and source
 	settled   *prometheus.CounterVec // by limit and result
 	process   string                 // as /v1/limits names it

@@ -24,9 +24,10 @@ type servers struct {
 	redis     *answer.Source
 	Namespace string
 	Now       func() time.Time
-	failures  zerolog.Logger                      // limited to a few lines per minute, because clients decide how often something fails
-	AsksNATS  bool                                // there is a NATS, as far as the settings say
-	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	// limited to a few lines per minute, because clients decide how often something fails
+	failures zerolog.Logger
+	AsksNATS bool                                // there is a NATS, as far as the settings say
+	js       atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 }
 
 func (s *servers) Connected(js jetstream.JetStream) { s.js.Store(&js) }

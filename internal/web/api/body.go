@@ -49,7 +49,8 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 		return p
 	}
 	// While the answer is prepared, the server would take the read deadline for the client's end.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines: those of tests do not
+	// not every writer has deadlines: those of tests do not
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r.Body = body
 	return nil
 }

@@ -37,8 +37,9 @@ type registerUpdate struct {
 
 // registerUpdates are those of a transaction. The next transaction reuses their memory.
 type registerUpdates struct {
-	list      []registerUpdate
-	names     map[int64][]string // by set (see Layout.UniqueNamesOf), the counters of cells of which no register is known
+	list []registerUpdate
+	// by set (see Layout.UniqueNamesOf), the counters of cells of which no register is known
+	names     map[int64][]string
 	registers []unique.Register
 	arguments []string
 	bytes     []byte
