@@ -1,11 +1,5 @@
 package window
 
-// SegmentHits are the hits of a batch in a segment, by counter.
-type SegmentHits struct {
-	Segment
-	Counters []Listing
-}
-
 // CellHits are the hits of a batch in one cell of a counter.
 type CellHits struct {
 	Tier         int
@@ -18,15 +12,6 @@ type CellHits struct {
 // TrustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
 // way that long: a worker that has died cannot repair what its last EXEC does.
 const TrustSeconds = 60
-
-// Add adds hits of a counter. All hits of one counter must be added in a row.
-func (s *SegmentHits) Add(counter string, n int64) {
-	if last := len(s.Counters) - 1; last >= 0 && s.Counters[last].Name == counter {
-		s.Counters[last].Count = AddCounts(s.Counters[last].Count, n)
-		return
-	}
-	s.Counters = append(s.Counters, Listing{counter, n})
-}
 
 // Cells returns the cells of a counter whose slots are in order, tier by tier. It uses the memory of into.
 func (s *ShardBatch) Cells(c *CounterHits, into []CellHits) []CellHits {
@@ -51,7 +36,20 @@ func (s *ShardBatch) Cells(c *CounterHits, into []CellHits) []CellHits {
 	return into
 }
 
-// Inspector reads cells and cursors of one moment in one transaction, for checks. It writes nothing.
+// SegmentHits are the hits of a batch in a segment, by counter.
+type SegmentHits struct {
+	Segment
+	Counters []Listing
+}
+
+// Add adds hits of a counter. All hits of one counter must be added in a row.
+func (s *SegmentHits) Add(counter string, n int64) {
+	if last := len(s.Counters) - 1; last >= 0 && s.Counters[last].Name == counter {
+		s.Counters[last].Count = AddCounts(s.Counters[last].Count, n)
+		return
+	}
+	s.Counters = append(s.Counters, Listing{counter, n})
+}
 
 // CellID is a cell of a counter: the index of its tier, and its number there since 1970.
 type CellID struct {

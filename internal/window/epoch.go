@@ -9,6 +9,14 @@ import (
 // window (and some slack) after its epoch. So hashes stay small, and a window of n epochs touches at most n+1
 // of them. Moments are Unix milliseconds, deadlines Unix seconds.
 
+// EpochRange is a range of epochs of a tier whose keys may still exist.
+type EpochRange struct{ First, Last int64 }
+
+// LiveEpochs returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
+func LiveEpochs(t Tier, now, latest int64) (first, last int64) {
+	return t.EpochAt(now-kept(t)) - 1, t.EpochAt(max(now, latest)) + 1
+}
+
 // maxGrace bounds the slack of a deadline for clocks that differ and questions about a moment ago.
 const maxGrace = 5 * time.Minute
 
@@ -86,14 +94,6 @@ func FloorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
-}
-
-// EpochRange is a range of epochs of a tier whose keys may still exist.
-type EpochRange struct{ First, Last int64 }
-
-// LiveEpochs returns the epochs whose hashes may exist now, with hits up to latest; one more at both ends.
-func LiveEpochs(t Tier, now, latest int64) (first, last int64) {
-	return t.EpochAt(now-kept(t)) - 1, t.EpochAt(max(now, latest)) + 1
 }
 
 // Keep returns how long an ended stream's cursors are needed: a window plus grace.

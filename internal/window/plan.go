@@ -11,85 +11,6 @@ import (
 	"tallyroll/internal/platform/human"
 )
 
-// Fall returns how long it takes until the total of a plan that ends now is at most most. total adds up a
-// later plan. Without new hits it never rises, and is 0 after the window and the cell that is being filled.
-func (p *Plan) Fall(most int64, total func(later *Plan) int64) time.Duration {
-	longest := p.Range.To - p.Range.From + p.Tier.CellMillis()
-	wait := sort.Search(int(longest), func(ms int) bool {
-		later := p.after(int64(ms))
-		return total(&later) <= most
-	})
-	return time.Duration(wait) * time.Millisecond
-}
-
-// after returns the plan with all of its times later, for the hashes that it already reads.
-func (p *Plan) after(ms int64) Plan {
-	out := *p
-	out.now += ms
-	out.Range = Range{p.Range.From + ms, p.Range.To + ms}
-	out.Stretches = make([]stretch, len(p.Stretches))
-	for i, s := range p.Stretches {
-		s.Range = Range{s.From + ms, s.To + ms}
-		out.Stretches[i] = s
-	}
-	return out
-}
-
-// A tier with small hashes needs many of them for a long range: an hour of 1s/1h lies in 15. If another tier
-// counts in minutes, its 60 cells lie in one or two, and the seconds are needed only for the edges.
-
-// hashCost is a hash's cost in cells. Redis takes 1 µs for HGETALL, and 0.09 µs for each field (7.0).
-const hashCost = 10
-
-// divide returns the part of whole cells inside a range that coarser tiers answer, and the first the rest, if
-// that costs least. It uses only tiers whose cells consist of whole cells of the first.
-func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
-	fine := ts[0]
-	cost = readCost(fine, r)
-	if isShort(fine, r) {
-		return nil, Range{}, cost
-	}
-	for i, t := range ts[1:] {
-		whole := wholeCells(t, r)
-		whole.From = max(whole.From, t.Since)
-		if t.Cell%fine.Cell != 0 || whole.From >= whole.To {
-			continue
-		}
-		_, _, c := ts[1+i:].divide(whole)
-		c += readCost(fine, Range{r.From, whole.From}) + readCost(fine, Range{whole.To, r.To})
-		if c < cost {
-			coarser, inside, cost = ts[1+i:], whole, c
-		}
-	}
-	return coarser, inside, cost
-}
-
-// isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and its edges
-// usually need both. With the default tiers, only a range of more than 256 hours is longer.
-func isShort(t Tier, r Range) bool { return r.To-r.From <= t.EpochMillis() }
-
-// readCost returns the cost of reading a range from a tier's hashes. Each is read whole, and may be full.
-func readCost(t Tier, r Range) int64 {
-	if r.From >= r.To {
-		return 0
-	}
-	first, last := EpochsOf(t, r)
-	return (last - first + 1) * (hashCost + t.CellsPerEpoch())
-}
-
-func EpochsOf(t Tier, r Range) (first, last int64) { return t.EpochAt(r.From), t.EpochAt(r.To - 1) }
-
-// wholeCells returns the part of a range that consists of whole cells. Without any, From is not before To.
-func wholeCells(t Tier, r Range) Range {
-	return Range{t.CellStart(t.CellAt(r.From-1) + 1), t.CellStart(t.CellAt(r.To))}
-}
-
-func (ts Tiers) from(t Tier) Tiers { return ts[slices.Index(ts, t):] }
-
-// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about all that
-// was applied so far: all hits in the cell of To count, unless some are known to be dated later (see sum).
-type Range struct{ From, To int64 }
-
 // Plan holds which hashes answer a question about a counter, and how their cells add up, without Redis.
 type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
@@ -120,6 +41,10 @@ type CellHash struct {
 	Epoch   int64
 	Sum     bool // only the sum of its cells is asked for
 }
+
+// Range is the time from From up to, but not including, To (Unix milliseconds). To == now asks about all that
+// was applied so far: all hits in the cell of To count, unless some are known to be dated later (see sum).
+type Range struct{ From, To int64 }
 
 type outOfReachError struct {
 	from, now int64 // Unix milliseconds
@@ -257,6 +182,57 @@ func (p *Plan) cover(tiers Tiers, r Range) {
 	p.Add(tiers[0], Range{inside.To, r.To})
 }
 
+// A tier with small hashes needs many of them for a long range: an hour of 1s/1h lies in 15. If another tier
+// counts in minutes, its 60 cells lie in one or two, and the seconds are needed only for the edges.
+
+// hashCost is a hash's cost in cells. Redis takes 1 µs for HGETALL, and 0.09 µs for each field (7.0).
+const hashCost = 10
+
+// divide returns the part of whole cells inside a range that coarser tiers answer, and the first the rest, if
+// that costs least. It uses only tiers whose cells consist of whole cells of the first.
+func (ts Tiers) divide(r Range) (coarser Tiers, inside Range, cost int64) {
+	fine := ts[0]
+	cost = readCost(fine, r)
+	if isShort(fine, r) {
+		return nil, Range{}, cost
+	}
+	for i, t := range ts[1:] {
+		whole := wholeCells(t, r)
+		whole.From = max(whole.From, t.Since)
+		if t.Cell%fine.Cell != 0 || whole.From >= whole.To {
+			continue
+		}
+		_, _, c := ts[1+i:].divide(whole)
+		c += readCost(fine, Range{r.From, whole.From}) + readCost(fine, Range{whole.To, r.To})
+		if c < cost {
+			coarser, inside, cost = ts[1+i:], whole, c
+		}
+	}
+	return coarser, inside, cost
+}
+
+// isShort reports whether a range is no longer than a hash. It then lies in two hashes at most, and its edges
+// usually need both. With the default tiers, only a range of more than 256 hours is longer.
+func isShort(t Tier, r Range) bool { return r.To-r.From <= t.EpochMillis() }
+
+// readCost returns the cost of reading a range from a tier's hashes. Each is read whole, and may be full.
+func readCost(t Tier, r Range) int64 {
+	if r.From >= r.To {
+		return 0
+	}
+	first, last := EpochsOf(t, r)
+	return (last - first + 1) * (hashCost + t.CellsPerEpoch())
+}
+
+func EpochsOf(t Tier, r Range) (first, last int64) { return t.EpochAt(r.From), t.EpochAt(r.To - 1) }
+
+// wholeCells returns the part of a range that consists of whole cells. Without any, From is not before To.
+func wholeCells(t Tier, r Range) Range {
+	return Range{t.CellStart(t.CellAt(r.From-1) + 1), t.CellStart(t.CellAt(r.To))}
+}
+
+func (ts Tiers) from(t Tier) Tiers { return ts[slices.Index(ts, t):] }
+
 // Add reads a range, which may be empty, from a tier.
 func (p *Plan) Add(t Tier, r Range) {
 	if r.From < r.To {
@@ -376,4 +352,28 @@ func AddCounts(a, b int64) int64 {
 
 func (e *Estimate) AddAll(o Estimate) {
 	e.Lower, e.Total, e.Upper = AddCounts(e.Lower, o.Lower), AddCounts(e.Total, o.Total), AddCounts(e.Upper, o.Upper)
+}
+
+// Fall returns how long it takes until the total of a plan that ends now is at most most. total adds up a
+// later plan. Without new hits it never rises, and is 0 after the window and the cell that is being filled.
+func (p *Plan) Fall(most int64, total func(later *Plan) int64) time.Duration {
+	longest := p.Range.To - p.Range.From + p.Tier.CellMillis()
+	wait := sort.Search(int(longest), func(ms int) bool {
+		later := p.after(int64(ms))
+		return total(&later) <= most
+	})
+	return time.Duration(wait) * time.Millisecond
+}
+
+// after returns the plan with all of its times later, for the hashes that it already reads.
+func (p *Plan) after(ms int64) Plan {
+	out := *p
+	out.now += ms
+	out.Range = Range{p.Range.From + ms, p.Range.To + ms}
+	out.Stretches = make([]stretch, len(p.Stretches))
+	for i, s := range p.Stretches {
+		s.Range = Range{s.From + ms, s.To + ms}
+		out.Stretches[i] = s
+	}
+	return out
 }

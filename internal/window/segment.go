@@ -7,6 +7,12 @@ import (
 // Writers keep summaries of the largest counters per segment of time: one or several cells of some tiers, the
 // levels. The finest tiers are not levels: a summary per second or minute would cost more than it is worth.
 
+// Segment is a span of a tier for which summaries are kept: see Tier.SegmentOf.
+type Segment struct {
+	Tier   int
+	Number int64
+}
+
 const (
 	// levelAbove is the window (exclusive) from which a tier is a level.
 	levelAbove = time.Hour
@@ -16,12 +22,6 @@ const (
 	// together; leastSummary is how many each may list at least.
 	summaryCounters, leastSummary = 1000, 16
 )
-
-// Segment is a span of a tier for which summaries are kept: see Tier.SegmentOf.
-type Segment struct {
-	Tier   int
-	Number int64
-}
 
 // HasSummaries reports whether summaries are kept for a tier: one with a long window, or else the coarsest.
 func (l Layout) HasSummaries(tier int) bool {

@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// Now is the end of a span that lasts until the moment of its answer.
-const Now int64 = math.MaxInt64
-
-// MaxEndAhead is how far after now a span may end, and then ends now: the caller's clock may be ahead.
-const MaxEndAhead = time.Minute
-
 // Span is a question's time as it was asked. It becomes a Range when it is answered, by Redis's clock: keys
 // expire by that clock, so no other can show which hashes still hold the range.
 type Span struct {
@@ -28,6 +22,12 @@ type Span struct {
 // Calendar returns the range that a moment (Unix milliseconds) asks about, such as that since midnight. It
 // must not be empty, and end by the moment.
 type Calendar interface{ Range(now int64) Range }
+
+// Now is the end of a span that lasts until the moment of its answer.
+const Now int64 = math.MaxInt64
+
+// MaxEndAhead is how far after now a span may end, and then ends now: the caller's clock may be ahead.
+const MaxEndAhead = time.Minute
 
 // Last returns the span of a rolling window: the given length up to now.
 func Last(length time.Duration) Span { return Span{Length: length, To: Now} }

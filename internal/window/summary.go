@@ -7,23 +7,6 @@ import (
 	"slices"
 )
 
-// AddWhole lists a counter with all of its hits. Call it once per counter, so that a count needs no floor.
-func (s *Summary) AddWhole(name string, n int64, size int) {
-	s.Listed = append(s.Listed, Listing{name, n})
-	if len(s.Listed) >= 2*size {
-		s.KeepLargest(size)
-	}
-}
-
-// KeepLargest is keep for whole counts.
-func (s *Summary) KeepLargest(size int) {
-	if len(s.Listed) > size {
-		floor := s.Floor
-		s.keep(size)
-		s.Floor = max(floor, s.Floor)
-	}
-}
-
 // Summary finds the counters with most hits in bounded memory. It lists at most size counters. Of n hits in
 // all it promises:
 //
@@ -108,6 +91,23 @@ func (s *Summary) keep(size int) {
 		}
 		return l.Count < s.Floor || l.Count == s.Floor && ties < 0
 	})
+}
+
+// AddWhole lists a counter with all of its hits. Call it once per counter, so that a count needs no floor.
+func (s *Summary) AddWhole(name string, n int64, size int) {
+	s.Listed = append(s.Listed, Listing{name, n})
+	if len(s.Listed) >= 2*size {
+		s.KeepLargest(size)
+	}
+}
+
+// KeepLargest is keep for whole counts.
+func (s *Summary) KeepLargest(size int) {
+	if len(s.Listed) > size {
+		floor := s.Floor
+		s.keep(size)
+		s.Floor = max(floor, s.Floor)
+	}
 }
 
 // Remove removes counters that no longer have hits, and reports whether it listed any. 1 and 2 still hold,

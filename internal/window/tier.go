@@ -10,51 +10,6 @@ import (
 	"tallyroll/internal/platform/human"
 )
 
-func AppendGeneration(t Tier, to []byte) []byte {
-	if t.Generation == 0 {
-		return to
-	}
-	return append(strconv.AppendInt(append(to, 'g'), int64(t.Generation), 10), ':')
-}
-
-// HasSameCells reports whether two tiers have the same hashes, under other keys.
-func HasSameCells(t Tier, o Tier) bool {
-	return t.Cell == o.Cell && t.Window == o.Window && t.CellsPerEpoch() == o.CellsPerEpoch()
-}
-
-// Lacking returns the tiers whose windows may lack hits from a moment on at now (Unix milliseconds), because
-// their cells were built from tiers that did not reach back further (Tier.Since). A tier is left out if a
-// coarser one answers its windows without a lack.
-func (ts Tiers) Lacking(from, now int64) (out Tiers) {
-	for i, t := range ts {
-		begin := max(from, now-t.Window.Milliseconds())
-		if t.Since > begin && !slices.ContainsFunc(ts[i+1:], func(coarser Tier) bool {
-			return coarser.Since <= begin
-		}) {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// HoldsFrom returns the first moment since which a tier's hashes hold everything.
-func (t Tier) HoldsFrom(now int64) int64 {
-	epoch := t.EpochAt(now - t.Window.Milliseconds() - t.Grace()/2 - t.EpochMillis())
-	for !t.HoldsSince(t.EpochStart(epoch), now) {
-		epoch++
-	}
-	return t.EpochStart(epoch)
-}
-
-// InGeneration returns the tiers with keys of a generation, complete.
-func (ts Tiers) InGeneration(generation int) Tiers {
-	out := slices.Clone(ts)
-	for i := range out {
-		out[i].Generation, out[i].Since = generation, 0
-	}
-	return out
-}
-
 // Tier is a cell size and the longest window that cells of this size answer; see ParseTiers.
 type Tier struct {
 	Cell   time.Duration // whole seconds
@@ -202,4 +157,49 @@ func (ts Tiers) Reach() string {
 		reaches[i] = fmt.Sprintf("%s cells reach back %s", human.FormatDuration(t.Cell), human.FormatDuration(t.Window))
 	}
 	return strings.Join(reaches, ", ")
+}
+
+func AppendGeneration(t Tier, to []byte) []byte {
+	if t.Generation == 0 {
+		return to
+	}
+	return append(strconv.AppendInt(append(to, 'g'), int64(t.Generation), 10), ':')
+}
+
+// HasSameCells reports whether two tiers have the same hashes, under other keys.
+func HasSameCells(t Tier, o Tier) bool {
+	return t.Cell == o.Cell && t.Window == o.Window && t.CellsPerEpoch() == o.CellsPerEpoch()
+}
+
+// Lacking returns the tiers whose windows may lack hits from a moment on at now (Unix milliseconds), because
+// their cells were built from tiers that did not reach back further (Tier.Since). A tier is left out if a
+// coarser one answers its windows without a lack.
+func (ts Tiers) Lacking(from, now int64) (out Tiers) {
+	for i, t := range ts {
+		begin := max(from, now-t.Window.Milliseconds())
+		if t.Since > begin && !slices.ContainsFunc(ts[i+1:], func(coarser Tier) bool {
+			return coarser.Since <= begin
+		}) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// HoldsFrom returns the first moment since which a tier's hashes hold everything.
+func (t Tier) HoldsFrom(now int64) int64 {
+	epoch := t.EpochAt(now - t.Window.Milliseconds() - t.Grace()/2 - t.EpochMillis())
+	for !t.HoldsSince(t.EpochStart(epoch), now) {
+		epoch++
+	}
+	return t.EpochStart(epoch)
+}
+
+// InGeneration returns the tiers with keys of a generation, complete.
+func (ts Tiers) InGeneration(generation int) Tiers {
+	out := slices.Clone(ts)
+	for i := range out {
+		out[i].Generation, out[i].Since = generation, 0
+	}
+	return out
 }

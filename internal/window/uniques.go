@@ -11,6 +11,12 @@ import (
 // those that touch it, and the estimate lies between them, by the share of time. Both have the standard error
 // uniqueSigma, so, unlike those of a total, these bounds only hold with a confidence.
 
+// UniquePlan covers a range with unions of unique cells.
+type UniquePlan struct {
+	Plan
+	Cover uniqueCover
+}
+
 const (
 	// uniqueSigma is the relative standard error of Redis's estimate: 1.04/√m for m = 16,384 registers.
 	uniqueSigma = 1.04 / 128
@@ -169,12 +175,6 @@ func leastUniques(n int64) int64 {
 
 func mostUniques(n int64) int64 {
 	return int64(math.Round(float64(n) / (1 - uniqueDeviations*uniqueSigma)))
-}
-
-// UniquePlan covers a range with unions of unique cells.
-type UniquePlan struct {
-	Plan
-	Cover uniqueCover
 }
 
 // PlanUniques covers a question's range. Its last argument reports whether hits may be dated later than now,

@@ -16,20 +16,6 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-var (
-	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
-	ErrFenced = errors.New("fenced: another worker has moved the cursor")
-	// ErrRewound means that Redis has lost this writer's last commits: drop the batch and read the stream
-	// again from the cursor.
-	ErrRewound = errors.New("rewound: Redis has lost commits")
-)
-
-// Bounds of the pause before the writer checks a commit again whose outcome is unknown.
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 2 * time.Second
-)
-
 // Writer commits one stream to one shard, only on top of its last cursor. It is not safe for concurrent use.
 type Writer struct {
 	store  *schema.Store
@@ -60,6 +46,20 @@ type Writer struct {
 	// counted. The cursor then has a later IncompleteBefore than the caller's.
 	OnLoss func(why error)
 }
+
+var (
+	// ErrFenced means that another worker has moved the cursor: drop the batch and release the stream.
+	ErrFenced = errors.New("fenced: another worker has moved the cursor")
+	// ErrRewound means that Redis has lost this writer's last commits: drop the batch and read the stream
+	// again from the cursor.
+	ErrRewound = errors.New("rewound: Redis has lost commits")
+)
+
+// Bounds of the pause before the writer checks a commit again whose outcome is unknown.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 2 * time.Second
+)
 
 var (
 	// ErrTorn means that Redis has run a part of a transaction, so some hits may be counted twice.

@@ -19,11 +19,14 @@ import (
 // An EXPIREAT directly follows each PFADD: if the cell has expired when EXEC runs, it deletes what PFADD has
 // created. So, unlike for hashes, no expiry has to be remembered or repaired.
 
-// uniqueCell has the counter's name: counters with the same hash would hide each other's registers.
-type uniqueCell struct {
-	counter string
-	tier    int // of Layout.UniqueTiers
-	cell    int64
+// registerUpdates are those of a transaction. The next transaction reuses their memory.
+type registerUpdates struct {
+	list []registerUpdate
+	// by set (see Layout.UniqueNamesOf), the counters of cells of which no register is known
+	names     map[int64][]string
+	registers []unique.Register
+	arguments []string
+	bytes     []byte
 }
 
 // registerUpdate is a cell of a unique tier, and the registers that a transaction updates in it.
@@ -35,14 +38,11 @@ type registerUpdate struct {
 	arguments []string // of PFADD, one per register
 }
 
-// registerUpdates are those of a transaction. The next transaction reuses their memory.
-type registerUpdates struct {
-	list []registerUpdate
-	// by set (see Layout.UniqueNamesOf), the counters of cells of which no register is known
-	names     map[int64][]string
-	registers []unique.Register
-	arguments []string
-	bytes     []byte
+// uniqueCell has the counter's name: counters with the same hash would hide each other's registers.
+type uniqueCell struct {
+	counter string
+	tier    int // of Layout.UniqueTiers
+	cell    int64
 }
 
 func (r *registerUpdates) reset() {

@@ -18,6 +18,16 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
+// Eraser is a Reader that also removes counters.
+type Eraser struct{ *read.Reader }
+
+// Erased is what one call has removed.
+type Erased struct {
+	Counters int // that had hits
+	// Next is the After of the next call, if there may be more names.
+	Next string
+}
+
 const (
 	// maxCounters is the most counters per transaction, maxHashes the most hashes and unique cells of these.
 	// A single counter is never divided. Removing 1600 hashes takes Redis about a millisecond.
@@ -37,16 +47,6 @@ var ErrBusy = errors.New("workers commit to a shard too often for an erasure to 
 // ErrRetiering means that a change of the namespace's tiers has not ended.
 var ErrRetiering = errors.New("the namespace's tiers were changed: run ingest --retier confirm before you erase " +
 	"counters")
-
-// Erased is what one call has removed.
-type Erased struct {
-	Counters int // that had hits
-	// Next is the After of the next call, if there may be more names.
-	Next string
-}
-
-// Eraser is a Reader that also removes counters.
-type Eraser struct{ *read.Reader }
 
 // Erase removes counters. After an error, a few more than Counters may be removed. Its errors are those of
 // Answer, and ErrBusy.

@@ -21,7 +21,7 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// Inspector reads a namespace as it is. It is not safe for concurrent use.
+// Inspector reads a namespace as it is, and writes nothing. It is not safe for concurrent use.
 type Inspector struct {
 	store   *schema.Store
 	layout  window.Layout

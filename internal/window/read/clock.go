@@ -11,15 +11,6 @@ import (
 // plus the local monotonic time since. It reads TIME in the same round trip, and plans again if the estimate
 // was wrong: if Redis's clock was set, its server was replaced, or this machine has slept.
 
-const (
-	// clockTolerance is how far an estimate may be off, in addition to the uncertainty of half a round trip.
-	clockTolerance = 500 * time.Millisecond
-	// sampleMemory is how long a sample from a quick round trip is preferred to a later one from a slow one.
-	sampleMemory = 10 * time.Second
-	// clockMemory is how long the clock of a cluster's server counts if the server is not asked again.
-	clockMemory = time.Minute
-)
-
 // clocks estimate the clocks of all servers asked lately. Now is the latest: its plan needs no hash that has
 // expired on any server, and does not depend on which servers are asked. mu guards servers.
 type clocks struct {
@@ -33,13 +24,22 @@ type clockSample struct {
 	doubt       time.Duration
 }
 
-func (s clockSample) at(local time.Time) time.Time { return s.said.Add(local.Sub(s.local)) }
-
 type instant struct {
 	milli int64         // by Redis's clock, Unix milliseconds
 	doubt time.Duration // how far milli may be off
 	local time.Time     // the same moment by the local clock
 }
+
+const (
+	// clockTolerance is how far an estimate may be off, in addition to the uncertainty of half a round trip.
+	clockTolerance = 500 * time.Millisecond
+	// sampleMemory is how long a sample from a quick round trip is preferred to a later one from a slow one.
+	sampleMemory = 10 * time.Second
+	// clockMemory is how long the clock of a cluster's server counts if the server is not asked again.
+	clockMemory = time.Minute
+)
+
+func (s clockSample) at(local time.Time) time.Time { return s.said.Add(local.Sub(s.local)) }
 
 func (c *clocks) now(local time.Time) (instant, bool) {
 	c.mu.Lock()
@@ -89,7 +89,8 @@ func (c *clocks) learn(planned instant, sent, received time.Time, times cluster.
 	}
 	// If a clock was set back, the first question to notice replaces its estimate. Others that planned with
 	// the old one must plan again too, because their moment is in the future.
-	if latest, ok := c.latest(received); ok && planned.milli-latest.milli > (2*half+planned.doubt+clockTolerance-elapsed).Milliseconds() {
+	most := 2*half + planned.doubt + clockTolerance - elapsed
+	if latest, ok := c.latest(received); ok && planned.milli-latest.milli > most.Milliseconds() {
 		holds = false
 	}
 	return holds

@@ -21,17 +21,6 @@ import (
 // only. If a replica takes over, as_of goes back. So that no step reopens unnoticed, each page reads the
 // cursors of all shards after its names and before its cells, and the next page's names after them.
 
-// ExportQuestion asks for the closed steps of all counters in a range.
-type ExportQuestion struct {
-	Prefix string // that the names begin with
-	// From and To are Unix milliseconds, or Now. To is then as_of, and From a day before To. If both are Now,
-	// the range is the last closed day of UTC.
-	From, To int64
-	// Step is a cell, or whole cells of a tier into which a day divides evenly. 0 is a cell of the finest
-	// tier that holds the range.
-	Step time.Duration
-}
-
 // Export describes an export. Any process that has it can read all of its pages.
 type Export struct {
 	Prefix string
@@ -41,6 +30,17 @@ type Export struct {
 	Step  time.Duration
 	// Cut reports whether the question named an end that was not closed.
 	Cut bool
+}
+
+// ExportQuestion asks for the closed steps of all counters in a range.
+type ExportQuestion struct {
+	Prefix string // that the names begin with
+	// From and To are Unix milliseconds, or Now. To is then as_of, and From a day before To. If both are Now,
+	// the range is the last closed day of UTC.
+	From, To int64
+	// Step is a cell, or whole cells of a tier into which a day divides evenly. 0 is a cell of the finest
+	// tier that holds the range.
+	Step time.Duration
 }
 
 // ExportPlace is how far an export has been read. The zero value is its beginning.
@@ -110,7 +110,7 @@ func (e *exportReachError) Error() string {
 // *StepError in a *QuestionError.
 func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, error) {
 	return WithSurvey(ctx, r, func(found Survey) (Export, error) {
-		out, err := planExport(found.dir.Layout, q, found.at.milli, found.asOf())
+		out, err := q.plan(found.dir.Layout, found.at.milli, found.asOf())
 		if err != nil {
 			return Export{}, &window.QuestionError{Index: 0, Err: err}
 		}
@@ -118,8 +118,8 @@ func (r *Reader) BeginExport(ctx context.Context, q ExportQuestion) (Export, err
 	})
 }
 
-// planExport decides the range and the steps at now (Unix milliseconds).
-func planExport(l window.Layout, q ExportQuestion, now, asOf int64) (Export, error) {
+// plan decides the range and the steps at now (Unix milliseconds).
+func (q ExportQuestion) plan(l window.Layout, now, asOf int64) (Export, error) {
 	closed := min(asOf, now)
 	q.From, q.To = window.Absolute(q.From, now), window.Absolute(q.To, now)
 	if q.To != window.Now && q.To-now > window.MaxEndAhead.Milliseconds() {
@@ -156,7 +156,7 @@ func planExport(l window.Layout, q ExportQuestion, now, asOf int64) (Export, err
 		out.Cut = q.To != window.Now
 		out.Range.To = max(out.Range.From, window.FloorDiv(closed, length)*length)
 	}
-	_, err = exportTier(l, out, now)
+	_, err = out.tier(l, now)
 	return out, err
 }
 
@@ -173,8 +173,8 @@ func exportStep(l window.Layout, step time.Duration, from, now int64) (time.Dura
 	return 0, &StepError{step, l.Tiers}
 }
 
-// exportTier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
-func exportTier(l window.Layout, e Export, now int64) (window.Tier, error) {
+// tier returns the cheapest tier that holds the range. All such have all of its hits (see Layout.Plan).
+func (e Export) tier(l window.Layout, now int64) (window.Tier, error) {
 	var fit, held window.Tiers
 	for _, t := range l.Tiers {
 		if e.Step%t.Cell == 0 {
@@ -210,21 +210,21 @@ func (r *Reader) ExportPage(ctx context.Context, e Export, at ExportPlace) (Expo
 		if err != nil {
 			return ExportPage{}, err
 		}
-		return readExportPage(ctx, r, dir, now, e, at)
+		return e.page(ctx, r, dir, now, at)
 	})
 }
 
-func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now instant, e Export,
+func (e Export) page(ctx context.Context, r *Reader, dir *schema.Directory, now instant,
 	at ExportPlace) (ExportPage, error) {
-	tier, err := exportTier(dir.Layout, e, now.milli)
+	tier, err := e.tier(dir.Layout, now.milli)
 	if err != nil {
 		return ExportPage{}, &window.QuestionError{Index: 0, Err: err}
 	}
-	names, piece, more, err := listExportNames(ctx, r, dir.Layout, tier, e, at)
+	names, piece, more, err := e.names(ctx, r, dir.Layout, tier, at)
 	if err != nil {
 		return ExportPage{}, err
 	}
-	found, err := fetch(ctx, r, dir, now, func(l window.Layout, now int64) ([]window.Plan, error) {
+	found, err := r.fetch(ctx, dir, now, func(l window.Layout, now int64) ([]window.Plan, error) {
 		if !tier.HoldsSince(e.Range.From, now) {
 			return nil, &window.QuestionError{Index: 0, Err: &exportReachError{e.Step, e.Range.From,
 				window.Tiers{tier}}}
@@ -244,7 +244,7 @@ func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now i
 	}
 	whole := window.Plan{Range: e.Range}
 	whole.Add(tier, e.Range)
-	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: Survey{found}.complete(whole)}
+	out := ExportPage{More: more, Next: at, AsOf: found.asOf(), Complete: Survey{r, found}.complete(whole)}
 	if e.Range.From < e.Range.To && out.AsOf < e.Range.To {
 		return ExportPage{}, ErrReopened
 	}
@@ -258,9 +258,9 @@ func readExportPage(ctx context.Context, r *Reader, dir *schema.Directory, now i
 	return out, nil
 }
 
-// listExportNames returns the counters of the page after a place, the part of the range that it covers, and
+// names returns the counters of the page after a place, the part of the range that it covers, and
 // whether there may be more. A page covers the whole range, unless a single counter's range is too much.
-func listExportNames(ctx context.Context, r *Reader, l window.Layout, tier window.Tier, e Export,
+func (e Export) names(ctx context.Context, r *Reader, l window.Layout, tier window.Tier,
 	at ExportPlace) (names []string, piece window.Range, more bool, err error) {
 	piece = e.Range
 	if piece.From == piece.To {
@@ -272,11 +272,11 @@ func listExportNames(ctx context.Context, r *Reader, l window.Layout, tier windo
 	}
 	most := min(room/roomOf(tier, piece), exportNames)
 	if most > 0 {
-		names, more, err = listAfter(ctx, r, l, piece, e.Prefix, at.Counter, int(most))
+		names, more, err = listAfter(ctx, r.Store, l, piece, e.Prefix, at.Counter, int(most))
 		return names, piece, more, err
 	}
 	if at.Inside == 0 {
-		names, more, err = listAfter(ctx, r, l, piece, e.Prefix, at.Counter, 1)
+		names, more, err = listAfter(ctx, r.Store, l, piece, e.Prefix, at.Counter, 1)
 		if err != nil || len(names) == 0 {
 			return nil, piece, false, err
 		}

@@ -4,16 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"strings"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
 )
+
+// planner plans a question for a layout and a moment (Unix milliseconds).
+type planner func(l window.Layout, now int64) ([]window.Plan, error)
+
+// sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
+func sumOf(questions []window.Question) planner {
+	return func(l window.Layout, now int64) ([]window.Plan, error) {
+		plans, err := planAll(l, questions, now)
+		for i := range plans {
+			plans[i].Sums = true
+		}
+		return plans, err
+	}
+}
+
+func planAll(l window.Layout, questions []window.Question, now int64) ([]window.Plan, error) {
+	plans := make([]window.Plan, len(questions))
+	for i, q := range questions {
+		asked, err := q.Span.At(now)
+		if err == nil {
+			plans[i], err = l.Plan(q.Counter, asked, now)
+		}
+		if err != nil {
+			return nil, &window.QuestionError{Index: i, Err: err}
+		}
+	}
+	return plans, nil
+}
+
+// ask plans for the current layout and moment, and fetches what the plans need; again if either has changed.
+func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
+	return untilFresh(func() (snapshot, error) {
+		dir, at, err := r.prepare(ctx)
+		if err != nil {
+			return snapshot{}, err
+		}
+		return r.fetch(ctx, dir, at, plan)
+	})
+}
 
 // fetch plans for a moment, and reads once what the plans need. The error is ErrStale if they turn out to be
 // old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
 // what had not expired by then was there.
-func fetch(ctx context.Context, r *Reader, dir *schema.Directory, at instant, plan planner) (snapshot, error) {
+func (r *Reader) fetch(ctx context.Context, dir *schema.Directory, at instant, plan planner) (snapshot, error) {
 	plans, err := plan(dir.Layout, at.milli)
 	if err != nil {
 		return snapshot{}, err
@@ -44,81 +84,43 @@ func fetch(ctx context.Context, r *Reader, dir *schema.Directory, at instant, pl
 	}
 	out := snapshot{keys: r.Store.Keys, dir: dir, plans: plans, at: at, clock: trip.times.Latest().UnixMilli()}
 	if err := out.parse(need, trip); err != nil {
-		return snapshot{}, nameQuestion(r, plans, nameForeign(ctx, r, err))
+		return snapshot{}, out.nameQuestion(nameForeign(ctx, r.Store.Client, err))
 	}
 	return out, out.advance(plan)
 }
 
 // nameQuestion adds to an error which question reads the foreign key, if one does.
-func nameQuestion(r *Reader, plans []window.Plan, err error) error {
+func (s *snapshot) nameQuestion(err error) error {
 	var foreign *window.ForeignError
 	if !errors.As(err, &foreign) {
 		return err
 	}
-	for i := range plans {
-		for h := range plans[i].Hashes {
-			if r.Store.Keys.Hash(h) == foreign.Key {
+	for i := range s.plans {
+		for h := range s.plans[i].Hashes {
+			if s.keys.Hash(h) == foreign.Key {
 				return &window.QuestionError{Index: i, Err: err}
 			}
 		}
-		if countsKey(&plans[i], r.Store.Keys, foreign.Key) {
+		if countsKey(&s.plans[i], s.keys, foreign.Key) {
 			return &window.QuestionError{Index: i, Err: err}
 		}
 	}
 	return err
 }
 
-// checkCost returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
-// does not depend on its name. The error is a *TooMuchError if these are fewer than least.
-func checkCost(r *Reader, least int, plans ...window.Plan) (int, error) {
-	if r.MaxCells == 0 {
-		return math.MaxInt, nil
+// nameForeign finds out which key of a union is not Tallyroll's, which Redis's error does not show.
+func nameForeign(ctx context.Context, client *cluster.Client, err error) error {
+	var foreign *window.ForeignError
+	if !errors.As(err, &foreign) || !strings.Contains(foreign.Key, keySeparator) {
+		return err
 	}
-	var each int64
-	for i := range plans {
-		each += plans[i].Capacity()
-	}
-	if need := each * int64(least); need > r.MaxCells {
-		return 0, &window.TooMuchError{What: "cells", Count: need, Max: r.MaxCells}
-	}
-	return int(r.MaxCells / each), nil
-}
-
-// ask plans for the current layout and moment, and fetches what the plans need; again if either has changed.
-func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
-	return untilFresh(func() (snapshot, error) {
-		dir, at, err := r.prepare(ctx)
-		if err != nil {
-			return snapshot{}, err
-		}
-		return fetch(ctx, r, dir, at, plan)
-	})
-}
-
-func planAll(l window.Layout, questions []window.Question, now int64) ([]window.Plan, error) {
-	plans := make([]window.Plan, len(questions))
-	for i, q := range questions {
-		asked, err := q.Span.At(now)
-		if err == nil {
-			plans[i], err = l.Plan(q.Counter, asked, now)
-		}
-		if err != nil {
-			return nil, &window.QuestionError{Index: i, Err: err}
+	for key := range strings.SplitSeq(foreign.Key, keySeparator) {
+		switch err := client.PFCount(ctx, key).Err(); {
+		case cluster.IsAboutValue(err):
+			return &window.ForeignError{Key: key, Err: err}
+		case err != nil: // it may be this key or a later one
+			return fmt.Errorf("find the unique cell that is not Tallyroll's: %w", err)
 		}
 	}
-	return plans, nil
-}
-
-// planner plans a question for a layout and a moment (Unix milliseconds).
-type planner func(l window.Layout, now int64) ([]window.Plan, error)
-
-// sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
-func sumOf(questions []window.Question) planner {
-	return func(l window.Layout, now int64) ([]window.Plan, error) {
-		plans, err := planAll(l, questions, now)
-		for i := range plans {
-			plans[i].Sums = true
-		}
-		return plans, err
-	}
+	return fmt.Errorf("a unique cell was not Tallyroll's, and is gone: %w", foreign.Err)
 }

@@ -12,15 +12,6 @@ import (
 	"tallyroll/internal/window/internal/cluster"
 )
 
-const (
-	// maxTrips bounds the shared trips under way. With one, every question would wait for the slowest.
-	maxTrips = 2
-	// maxShared bounds the hashes and unique cells of a shared trip: some milliseconds of Redis at most.
-	maxShared = 256
-	// gatherAtMost bounds how long questions gather if trips hang: they would fail with these.
-	gatherAtMost = 100 * time.Millisecond
-)
-
 // gatherer lets simultaneous questions share a round trip to Redis. If fewer than maxTrips are under way, or
 // if a question would make a trip too large, it travels at once, alone. Otherwise it joins the gathering
 // trip, which departs when one returns, or with the next question if none has departed for gatherAtMost. So a
@@ -38,6 +29,15 @@ type gatherer struct {
 	departed  time.Time // when the last of them did
 	gathering *trip     // nil if no question waits
 }
+
+const (
+	// maxTrips bounds the shared trips under way. With one, every question would wait for the slowest.
+	maxTrips = 2
+	// maxShared bounds the hashes and unique cells of a shared trip: some milliseconds of Redis at most.
+	maxShared = 256
+	// gatherAtMost bounds how long questions gather if trips hang: they would fail with these.
+	gatherAtMost = 100 * time.Millisecond
+)
 
 type sharedTrip struct {
 	deadline time.Time     // of the question that can wait longest; zero if one can wait for ever

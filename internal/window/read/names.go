@@ -55,35 +55,35 @@ const (
 // Names lists the counters that may have hits in the longest window before now. Its errors are those of
 // Answer; a *QuestionError is about Totals. MaxCells makes pages shorter; for none it is a *TooMuchError.
 func (r *Reader) Names(ctx context.Context, q NamesQuestion) (Names, error) {
-	return WithSurvey(ctx, r, func(base Survey) (Names, error) { return listOnce(ctx, r, base, q) })
+	return WithSurvey(ctx, r, func(base Survey) (Names, error) { return base.names(ctx, q) })
 }
 
-func listOnce(ctx context.Context, r *Reader, base Survey, q NamesQuestion) (Names, error) {
-	layout := base.dir.Layout
+func (s Survey) names(ctx context.Context, q NamesQuestion) (Names, error) {
+	layout := s.dir.Layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := window.Last(coarsest.Window)
-	plans, err := planAll(layout, []window.Question{{Counter: "", Span: longest}}, base.at.milli)
+	plans, err := planAll(layout, []window.Question{{Counter: "", Span: longest}}, s.at.milli)
 	if err != nil {
 		return Names{}, err
 	}
 	plan := plans[0]
 	spans := []window.Span{longest}
 	if q.Totals != nil {
-		more, err := planAll(layout, []window.Question{{Counter: "", Span: *q.Totals}}, base.at.milli)
+		more, err := planAll(layout, []window.Question{{Counter: "", Span: *q.Totals}}, s.at.milli)
 		if err != nil {
 			return Names{}, err
 		}
 		plans, spans = append(plans, more...), append(spans, *q.Totals)
 	}
-	most, err := checkCost(r, 1, plans...)
+	most, err := s.affordable(1, plans...)
 	if err != nil {
 		return Names{}, err
 	}
 	if q.Listed {
 		most = math.MaxInt
 	}
-	out := Names{AsOf: base.asOf(), Complete: base.complete(plan), CountingSince: base.countingSince(), Next: q.After}
-	out.CompleteSince, out.Now = base.completeSince(), base.at.milli
+	out := Names{AsOf: s.asOf(), Complete: s.complete(plan), CountingSince: s.countingSince(), Next: q.After}
+	out.CompleteSince, out.Now = s.completeSince(), s.at.milli
 	for range maxNameRounds {
 		room := min(q.Limit-len(out.Counters), most)
 		list := room
@@ -93,11 +93,11 @@ func listOnce(ctx context.Context, r *Reader, base Survey, q NamesQuestion) (Nam
 		case q.Listed:
 			list = min(room, namesPerRound)
 		}
-		names, more, err := listAfter(ctx, r, layout, plan.Range, q.Prefix, out.Next, list)
+		names, more, err := listAfter(ctx, s.reader.Store, layout, plan.Range, q.Prefix, out.Next, list)
 		if err != nil {
 			return Names{}, err
 		}
-		if !stillHolds(r, base, time.Duration(coarsest.Grace())*time.Millisecond) {
+		if !s.stillHolds(time.Duration(coarsest.Grace()) * time.Millisecond) {
 			return Names{}, ErrStale
 		}
 		if more {
@@ -113,7 +113,7 @@ func listOnce(ctx context.Context, r *Reader, base Survey, q NamesQuestion) (Nam
 		}
 		if q.Listed {
 			out.Counters = append(out.Counters, names...)
-		} else if err := readListed(ctx, r, base, names, spans, &out); err != nil {
+		} else if err := out.addListed(ctx, s, names, spans); err != nil {
 			return Names{}, err
 		}
 		most -= len(names)
@@ -124,8 +124,8 @@ func listOnce(ctx context.Context, r *Reader, base Survey, q NamesQuestion) (Nam
 	return out, nil
 }
 
-// readListed adds counters that may have hits in the first span, with their answers about the second, if any.
-func readListed(ctx context.Context, r *Reader, base Survey, names []string, spans []window.Span, out *Names) error {
+// addListed adds counters that may have hits in the first span, with their answers about the second, if any.
+func (n *Names) addListed(ctx context.Context, base Survey, names []string, spans []window.Span) error {
 	if len(names) == 0 {
 		return nil
 	}
@@ -135,24 +135,24 @@ func readListed(ctx context.Context, r *Reader, base Survey, names []string, spa
 			questions = append(questions, window.Question{Counter: name, Span: span})
 		}
 	}
-	found, err := answerAfter(ctx, r, base, questions)
+	found, err := base.answer(ctx, questions)
 	if err != nil {
 		return err
 	}
 	for i, name := range names {
 		answers := found.Answers[i*len(spans):][:len(spans)]
 		if answers[0].Upper > 0 {
-			out.Counters, out.Answers = append(out.Counters, name), append(out.Answers, answers[1:]...)
+			n.Counters, n.Answers = append(n.Counters, name), append(n.Answers, answers[1:]...)
 		}
 	}
 	return nil
 }
 
 // listAfter returns the first listed names after a name, or at least some. more reports if there are others.
-func listAfter(ctx context.Context, r *Reader, l window.Layout, longest window.Range, prefix, after string,
+func listAfter(ctx context.Context, s *schema.Store, l window.Layout, longest window.Range, prefix, after string,
 	most int) (names []string, more bool, err error) {
 	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
-	return ListNames(ctx, r.Store, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
+	return ListNames(ctx, s, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
 }
 
 // ListNames is listAfter for the shards from first to before end, asking each for each names.
@@ -160,7 +160,8 @@ func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end
 	prefix, after string, most int) (names []string, more bool, err error) {
 	coarsest := l.Tiers[len(l.Tiers)-1]
 	return MergeSets(ctx, s, func(shard int) (sets []string) {
-		for set := coarsest.NamesOf(coarsest.EpochAt(longest.From)); set <= coarsest.NamesOf(coarsest.EpochAt(longest.To-1)); set++ {
+		set, last := coarsest.NamesOf(coarsest.EpochAt(longest.From)), coarsest.NamesOf(coarsest.EpochAt(longest.To-1))
+		for ; set <= last; set++ {
 			sets = append(sets, s.Keys.Names(shard, coarsest, set))
 		}
 		return sets

@@ -29,7 +29,7 @@ type Reader struct {
 	// 2,000 unique values or more costs Redis 39 µs, and a smaller one less.
 	MaxUniqueCells int64
 
-	// Local is the local clock; nil means time.Now. Only differences between its times matter.
+	// Local is the local clock. Only differences between its times matter.
 	Local func() time.Time
 
 	clocks clocks
@@ -40,7 +40,7 @@ type Reader struct {
 
 // NewReader returns a reader of a store's namespace.
 func NewReader(store *schema.Store) *Reader {
-	r := &Reader{Store: store}
+	r := &Reader{Store: store, Local: time.Now}
 	// A node of a cluster that hangs would hold up the questions about the others.
 	r.trips.read, r.trips.apart = r.travel, store.Client.IsCluster()
 	return r
@@ -63,6 +63,25 @@ func (r *Reader) Answer(ctx context.Context, questions []window.Question) (windo
 	return found.totals(), nil
 }
 
+// Fall answers, like Answer, how many hits a counter has in the window that ends now, and how long it takes
+// without new hits until the total is at most most. Its errors are those of Answer.
+func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
+	time.Duration, error) {
+	found, err := r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
+		plans, err := planAll(l, []window.Question{{Counter: counter, Span: window.Last(length)}}, now)
+		if err == nil {
+			plans[0] = plans[0].Alone() // of a divided range, a later one needs other hashes
+		}
+		return plans, err
+	})
+	if err != nil {
+		return window.Answers{}, 0, err
+	}
+	p := &found.plans[0]
+	wait := p.Fall(most, func(later *window.Plan) int64 { return found.estimate(later, found.cells[0]).Total })
+	return found.totals(), wait, nil
+}
+
 func untilFresh[T any](try func() (T, error)) (out T, err error) {
 	for range maxTries {
 		if out, err = try(); !errors.Is(err, ErrStale) {
@@ -75,7 +94,7 @@ func untilFresh[T any](try func() (T, error)) (out T, err error) {
 // prepare returns the directory and the moment with which a question is planned.
 func (r *Reader) prepare(ctx context.Context) (*schema.Directory, instant, error) {
 	dir := r.directory.Load()
-	at, ok := r.clocks.now(r.local())
+	at, ok := r.clocks.now(r.Local())
 	if dir != nil && ok {
 		return dir, at, nil
 	}
@@ -83,7 +102,7 @@ func (r *Reader) prepare(ctx context.Context) (*schema.Directory, instant, error
 	if err != nil {
 		return nil, instant{}, err
 	}
-	at, _ = r.clocks.now(r.local())
+	at, _ = r.clocks.now(r.Local())
 	return dir, at, nil
 }
 
@@ -119,14 +138,7 @@ func (r *Reader) readDirectory(ctx context.Context) (*schema.Directory, error) {
 // ClockDifference returns how far Redis's clock was ahead of this machine's at the last answer (on a cluster,
 // the most different clock). It is false before the first answer. No answer depends on it.
 func (r *Reader) ClockDifference() (ahead time.Duration, known bool) {
-	return r.clocks.difference(r.local())
-}
-
-func (r *Reader) local() time.Time {
-	if r.Local != nil {
-		return r.Local()
-	}
-	return time.Now()
+	return r.clocks.difference(r.Local())
 }
 
 // travel makes a trip: of each shard cursors before hashes, then the list of streams, and the clocks last.
@@ -135,7 +147,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 	k := r.Store.Keys
 	record, idle := redis.NewRawCmd(ctx, "get", k.Layout()), redis.NewRawCmd(ctx, "hgetall", k.Claims())
 	list := redis.NewRawCmd(ctx, "hgetall", k.Streams())
-	t.sent = r.local()
+	t.sent = r.Local()
 	t.times, err = r.Store.Client.ReadInOrder(ctx, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, record, idle)
 		t.cursors.queue(ctx, p, "hmget", schema.CursorArgs...)
@@ -149,7 +161,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 	if err != nil {
 		return err
 	}
-	t.received = r.local()
+	t.received = r.Local()
 	t.record, t.list = cluster.Reply{Key: k.Layout(), Text: string(record.Val())},
 		cluster.Reply{Key: k.Streams(), Text: string(list.Val())}
 	t.idle = cluster.Reply{Key: k.Claims(), Text: string(idle.Val())}

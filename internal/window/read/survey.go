@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 // Survey is what every question about all counters reads first.
 type Survey struct {
+	reader   *Reader
 	snapshot // of the cursors of all shards, and of no hash
 }
 
@@ -92,7 +94,7 @@ func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, err
 		if asked != nil { // also ErrStale: ask has tried often enough
 			return out, asked
 		}
-		if out, err = next(Survey{found}); !errors.Is(err, ErrStale) {
+		if out, err = next(Survey{r, found}); !errors.Is(err, ErrStale) {
 			break
 		}
 	}
@@ -101,18 +103,35 @@ func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, err
 
 // stillHolds reports whether keys that live for grace after the survey's moment exist, as far as clocks are
 // known.
-func stillHolds(r *Reader, base Survey, grace time.Duration) bool {
-	now, _ := r.clocks.now(r.local())
-	return now.milli-base.at.milli <= grace.Milliseconds()
+func (s Survey) stillHolds(grace time.Duration) bool {
+	now, _ := s.reader.clocks.now(s.reader.Local())
+	return now.milli-s.at.milli <= grace.Milliseconds()
 }
 
-// answerAfter answers like Answer, based on a survey.
-func answerAfter(ctx context.Context, r *Reader, base Survey, questions []window.Question) (window.Answers, error) {
-	found, err := fetch(ctx, r, base.dir, base.at, sumOf(questions))
+// answer answers like Reader.Answer, with reads after the survey's.
+func (s Survey) answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	found, err := s.reader.fetch(ctx, s.dir, s.at, sumOf(questions))
 	if err != nil {
 		return window.Answers{}, err
 	}
 	return found.totals(), nil
+}
+
+// affordable returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
+// does not depend on its name. The error is a *TooMuchError if these are fewer than least.
+func (s Survey) affordable(least int, plans ...window.Plan) (int, error) {
+	most := s.reader.MaxCells
+	if most == 0 {
+		return math.MaxInt, nil
+	}
+	var each int64
+	for i := range plans {
+		each += plans[i].Capacity()
+	}
+	if need := each * int64(least); need > most {
+		return 0, &window.TooMuchError{What: "cells", Count: need, Max: most}
+	}
+	return int(most / each), nil
 }
 
 // About is what a namespace is, whatever its counters.
@@ -175,10 +194,11 @@ func (r *Reader) Progress(ctx context.Context) (Reach, error) {
 			for shard, p := range found.shards {
 				cursors[shard] = p.cursors[i]
 			}
-			var err error
-			if streams[i], err = progressOf(stream, found.dir.Listed[stream], cursors, found.claims[stream]); err != nil {
+			p, err := progressOf(stream, found.dir.Listed[stream], cursors, found.claims[stream])
+			if err != nil {
 				return Reach{}, err
 			}
+			streams[i] = p
 		}
 		return Reach{found.dir.Id, found.dir.Layout, found.clock, found.asOf(), streams}, nil
 	})

@@ -15,12 +15,6 @@ import (
 	"tallyroll/internal/window/internal/cluster"
 )
 
-const (
-	topChunk = 200
-	// maxTopReads bounds the candidates read beyond limit: many counters can have nearly the same count.
-	maxTopReads = 2000
-)
-
 // Top is the counters with most hits, and a bound on the others.
 type Top struct {
 	// AsOf is as in Answers. The totals may include later hits, too.
@@ -44,34 +38,40 @@ type candidate struct {
 	bound   int64 // the most hits that the counter had in the range
 }
 
+const (
+	topChunk = 200
+	// maxTopReads bounds the candidates read beyond limit: many counters can have nearly the same count.
+	maxTopReads = 2000
+)
+
 // Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
 // *TooMuchError if MaxCells does not allow limit counters. It reads the counters that summaries list, in the
 // order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
 // Floor then bounds what may be missing.
 func (r *Reader) Top(ctx context.Context, asked window.Span, limit int) (Top, error) {
-	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return findTop(ctx, r, base, asked, limit) })
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return base.top(ctx, asked, limit) })
 }
 
-func findTop(ctx context.Context, r *Reader, base Survey, span window.Span, limit int) (Top, error) {
-	plans, err := planAll(base.dir.Layout, []window.Question{{Counter: "", Span: span}}, base.at.milli)
+func (s Survey) top(ctx context.Context, span window.Span, limit int) (Top, error) {
+	plans, err := planAll(s.dir.Layout, []window.Question{{Counter: "", Span: span}}, s.at.milli)
 	if err != nil {
 		return Top{}, err
 	}
 	plan := plans[0]
-	candidates, floor, whole, err := listCandidates(ctx, r, base, plan)
+	candidates, floor, whole, err := s.listCandidates(ctx, plan)
 	if err != nil {
 		return Top{}, err
 	}
-	most, err := checkCost(r, min(limit, len(candidates)), plan)
+	most, err := s.affordable(min(limit, len(candidates)), plan)
 	if err != nil {
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: base.asOf(), Range: plan.Range, Complete: whole && base.complete(plan),
-		CountingSince: base.countingSince(), Floor: floor}
+	out := Top{AsOf: s.asOf(), Range: plan.Range, Complete: whole && s.complete(plan),
+		CountingSince: s.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
-		if err := readCandidates(ctx, r, base, span, chunk, &out); err != nil {
+		if err := out.add(ctx, s, span, chunk); err != nil {
 			return Top{}, err
 		}
 		candidates, most = candidates[len(chunk):], most-len(chunk)
@@ -84,19 +84,19 @@ func findTop(ctx context.Context, r *Reader, base Survey, span window.Span, limi
 }
 
 // listCandidates returns the listed counters, largest bound first. floor bounds all others if whole is set.
-func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Plan) (out []candidate, floor int64,
-	whole bool, err error) {
-	layout := base.dir.Layout
+func (s Survey) listCandidates(ctx context.Context, plan window.Plan) (out []candidate, floor int64, whole bool,
+	err error) {
+	layout, store := s.dir.Layout, s.reader.Store
 	level, first, last, whole := layout.Segments(plan)
 	tier := layout.Tiers[level]
 	var read []*summaries
-	cmds, err := r.Store.Client.Read(ctx, func(p redis.Pipeliner) error {
+	cmds, err := store.Client.Read(ctx, func(p redis.Pipeliner) error {
 		read = nil
 		for shard := range layout.Shards {
 			var keys []string
-			for _, stream := range base.dir.Streams {
+			for _, stream := range s.dir.Streams {
 				for number := first; number <= last; number++ {
-					keys = append(keys, r.Store.Keys.Summary(shard, tier, number, stream))
+					keys = append(keys, store.Keys.Summary(shard, tier, number, stream))
 				}
 			}
 			if len(keys) > 0 {
@@ -109,11 +109,11 @@ func listCandidates(ctx context.Context, r *Reader, base Survey, plan window.Pla
 		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1,
 			cluster.WrapForeignReply(cmds, err))
 	}
-	if !stillHolds(r, base, time.Duration(tier.Grace())*time.Millisecond) {
+	if !s.stillHolds(time.Duration(tier.Grace()) * time.Millisecond) {
 		return nil, 0, false, ErrStale
 	}
 	for _, shard := range read {
-		if err := checkSummaries(ctx, r, shard); err != nil {
+		if err := shard.check(ctx, store.Client); err != nil {
 			return nil, 0, false, err
 		}
 		found, unlisted, err := shard.bounds()
@@ -134,9 +134,9 @@ type summaries struct {
 	texts *redis.SliceCmd
 }
 
-// checkSummaries reads again if there were more keys than values: MGET answers for a key of another type as
+// check reads again if there were more keys than values: MGET answers for a key of another type as
 // if it did not exist, and its counters would be missing without warning.
-func checkSummaries(ctx context.Context, r *Reader, s *summaries) error {
+func (s *summaries) check(ctx context.Context, client *cluster.Client) error {
 	var missing []string
 	for i, value := range s.texts.Val() {
 		if value == nil {
@@ -146,7 +146,7 @@ func checkSummaries(ctx context.Context, r *Reader, s *summaries) error {
 	if int(s.there.Val()) <= len(s.keys)-len(missing) {
 		return nil
 	}
-	cmds, err := r.Store.Client.Read(ctx, func(p redis.Pipeliner) error {
+	cmds, err := client.Read(ctx, func(p redis.Pipeliner) error {
 		for _, key := range missing {
 			p.Get(ctx, key)
 		}
@@ -183,17 +183,17 @@ func (s *summaries) bounds() (listed []candidate, unlisted int64, err error) {
 	return listed, unlisted, nil
 }
 
-func readCandidates(ctx context.Context, r *Reader, base Survey, asked window.Span, chunk []candidate, out *Top) error {
+func (t *Top) add(ctx context.Context, base Survey, asked window.Span, chunk []candidate) error {
 	questions := make([]window.Question, len(chunk))
 	for i, c := range chunk {
 		questions[i] = window.Question{Counter: c.counter, Span: asked}
 	}
-	found, err := answerAfter(ctx, r, base, questions)
+	found, err := base.answer(ctx, questions)
 	if err != nil {
 		return err
 	}
 	for i, a := range found.Answers {
-		out.Counters = append(out.Counters, TopCounter{chunk[i].counter, a})
+		t.Counters = append(t.Counters, TopCounter{chunk[i].counter, a})
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func fenceAll(ctx context.Context, s *schema.Store, l window.Layout, tell Progre
 	return nil
 }
 
-// fenceCursor tries again if the cursor is changed meanwhile.
+// fenceCursor tries again if the cursor is changed meanwhile, because a worker that nobody has stopped may
+// still count: whatever it commits before the fence is in its cells, and is built like the rest.
 func fenceCursor(ctx context.Context, s *schema.Store, key string) error {
 	for {
 		err := s.Client.Watch(ctx, []string{key}, func(tx *cluster.WatchedTx) error {
@@ -67,7 +68,8 @@ func fenceCursor(ctx context.Context, s *schema.Store, key string) error {
 	}
 }
 
-// cursorStreams returns the streams that are listed or have a cursor, sorted.
+// cursorStreams returns the streams that are listed or have a cursor, sorted. The list alone would not do:
+// if Redis has lost it, a paused worker still has its cursors, and would count on.
 func cursorStreams(ctx context.Context, s *schema.Store) ([]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {
@@ -88,7 +90,8 @@ func cursorStreams(ctx context.Context, s *schema.Store) ([]string, error) {
 	return slices.Sorted(maps.Keys(streams)), err
 }
 
-// deleteGeneration deletes the cells, names and summaries of tiers from which no answers come.
+// deleteGeneration deletes the cells, names and summaries of tiers from which no answers come. It scans all
+// keys, because an interrupted change can leave hashes of counters that no set of names lists.
 func deleteGeneration(ctx context.Context, s *schema.Store, generation int, tell Progress) error {
 	goes := func(k schema.ShardKey) bool {
 		switch k.Kind {

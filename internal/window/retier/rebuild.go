@@ -18,6 +18,27 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
+type rebuilding struct {
+	store    *schema.Store
+	from, to window.Layout
+	sources  []int  // for each tier of to, the tier of from that its cells come from; -1 for none
+	stream   string // the summaries are its
+	now, end int64  // Unix milliseconds: by Redis's clock; all hits lie before
+	tell     Progress
+	done     int
+}
+
+// sourceCells are the cells of a counter by tier of the layout.
+type sourceCells [][]sourceCell
+
+type sourceCell struct{ start, n int64 }
+
+const (
+	// rebuildCells is how many cells the hashes read at a time can hold. Full ones take Redis some 20 ms.
+	rebuildCells = 100_000
+	rebuildNames = 500
+)
+
 // rebuild builds other tiers' cells, names and summaries, while no worker counts. It increments nothing, so
 // it can be repeated. It returns the tiers with the moments from which they are complete. A cell is the sum
 // of whole cells of one tier: of those that fit, the one that holds the longest time, with every hit of it
@@ -87,22 +108,6 @@ func checkBuilt(ctx context.Context, s *schema.Store, shards, generation int) er
 	return nil
 }
 
-type rebuilding struct {
-	store    *schema.Store
-	from, to window.Layout
-	sources  []int  // for each tier of to, the tier of from that its cells come from; -1 for none
-	stream   string // the summaries are its
-	now, end int64  // Unix milliseconds: by Redis's clock; all hits lie before
-	tell     Progress
-	done     int
-}
-
-const (
-	// rebuildCells is how many cells the hashes read at a time can hold. Full ones take Redis some 20 ms.
-	rebuildCells = 100_000
-	rebuildNames = 500
-)
-
 // chooseSummaryOwner returns the stream that inherits the summaries of all hits so far; readers add up all
 // streams. It is a live one if possible. If it ends, it stays listed for as long as a window reaches back to
 // its end.
@@ -116,7 +121,8 @@ func chooseSummaryOwner(streams map[string]schema.Listed) (out string) {
 	return out
 }
 
-// latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored.
+// latestApplied returns a moment (Unix milliseconds) up to which all counted hits were stored. It can be
+// later than now, because hits are dated by NATS's clock, which may be ahead of Redis's.
 func latestApplied(ctx context.Context, s *schema.Store, l window.Layout,
 	streams map[string]schema.Listed) (latest int64, err error) {
 	for stream := range streams {
@@ -134,6 +140,8 @@ func latestApplied(ctx context.Context, s *schema.Store, l window.Layout,
 	return latest, nil
 }
 
+// chooseSources returns the sources. A cell cannot be divided, so a source's cells must divide those of the
+// new tier. A tier with the same hashes comes first: its cells are copied, and so lack no hit.
 func (b *rebuilding) chooseSources() []int {
 	out := make([]int, len(b.to.Tiers))
 	for i, t := range b.to.Tiers {
@@ -173,6 +181,8 @@ func (b *rebuilding) epochs(t window.Tier) (first, last int64) {
 	return t.FirstEpoch(math.MaxUint64, b.now), t.EpochAt(b.end)
 }
 
+// shard builds a shard some counters at a time, because the cells of all may not fit into memory. Each page
+// begins after a name, so counters that expire meanwhile shift nothing.
 func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
 	first, _ := b.epochs(coarsest)
@@ -211,6 +221,8 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
+// counters writes the new cells and names of some counters. No transaction is needed: nobody reads them before
+// the layout record names their generation, and a change that was interrupted sets them to the same values.
 func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 	tops map[window.Segment]*window.Summary) error {
 	cells, err := b.read(ctx, shard, names)
@@ -267,11 +279,8 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 	return nil
 }
 
-// sourceCells are the cells of a counter by tier of the layout.
-type sourceCells [][]sourceCell
-
-type sourceCell struct{ start, n int64 }
-
+// read asks for the hashes of all epochs, because nothing lists which of them a counter has. Another program's
+// value ends the change: without it, the new cells would lack hits that the old ones may have.
 func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sourceCells, error) {
 	type read struct {
 		counter, tier int
@@ -334,6 +343,7 @@ func (b *rebuilding) sum(tier int, cells sourceCells) map[int64]map[int64]int64 
 	return out
 }
 
+// writeTops comes after all counters of a shard: before, it is unknown which of them are the largest.
 func (b *rebuilding) writeTops(ctx context.Context, shard int, tops map[window.Segment]*window.Summary) error {
 	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for at, top := range tops {

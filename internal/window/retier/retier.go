@@ -45,7 +45,9 @@ func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress
 	case have.Change == nil && same:
 		return builtOf(have.Tiers), false, nil
 	case have.Change == nil:
-		if have, err = setChange(ctx, s, have, have.Tiers, &schema.Change{Phase: schema.Building, Other: tiers.InGeneration(have.Tiers[0].Generation + 1)}); err != nil {
+		next := tiers.InGeneration(have.Tiers[0].Generation + 1)
+		have, err = setChange(ctx, s, have, have.Tiers, &schema.Change{Phase: schema.Building, Other: next})
+		if err != nil {
 			return nil, false, err
 		}
 	// no worker may count before all that was built is gone: the next change builds there
@@ -91,7 +93,8 @@ func Confirm(ctx context.Context, s *schema.Store, tell Progress) (window.Tiers,
 		return nil, &Error{fmt.Sprintf("there is no change of tiers to confirm: the namespace %q has %s",
 			s.Keys.Namespace, have.Tiers)}
 	case have.Change.Phase == schema.Switched:
-		if have, err = setChange(ctx, s, have, have.Tiers, &schema.Change{Phase: schema.Confirmed, Other: have.Change.Other}); err != nil {
+		confirmed := &schema.Change{Phase: schema.Confirmed, Other: have.Change.Other}
+		if have, err = setChange(ctx, s, have, have.Tiers, confirmed); err != nil {
 			return nil, err
 		}
 	case have.Change.Phase == schema.Building:
@@ -133,7 +136,8 @@ func setChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, t
 var errLayoutChanged = &Error{"the layout record has changed meanwhile: does another ingest --retier run? Wait for " +
 	"its end, and run this one again"}
 
-// swapLayout replaces the record have with next. If it fails, either may be there.
+// swapLayout replaces the record have with next, and accepts next if it is there: an earlier reply may have
+// been lost. If it fails, either may be there.
 func swapLayout(ctx context.Context, s *schema.Store, have, next schema.LayoutRecord) error {
 	key := s.Keys.Layout()
 	err := s.Client.Watch(ctx, []string{key}, func(tx *cluster.WatchedTx) error {

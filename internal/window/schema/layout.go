@@ -2,15 +2,18 @@ package schema
 
 import (
 	"cmp"
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/internal/cluster"
 )
-
-// ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
-var ErrBadLayout = errors.New("layout record")
 
 // LayoutRecord is the layout as Redis keeps it.
 type LayoutRecord struct {
@@ -18,6 +21,9 @@ type LayoutRecord struct {
 	id     string  // see Store.ID
 	Change *Change // nil if no change of the tiers is under way
 }
+
+// ErrBadLayout means that this program cannot read the layout record: another version or program wrote it.
+var ErrBadLayout = errors.New("layout record")
 
 type layoutJSON struct {
 	Version int `json:"version"`
@@ -131,4 +137,177 @@ func ParseLayoutRecord(text string) (LayoutRecord, error) {
 		}
 	}
 	return out, nil
+}
+
+// A change of tiers (Retier) builds all cells, names and summaries again, under the keys of another
+// generation. It can be repeated or abandoned: no worker counts meanwhile, and old cells, and cursors except
+// "by", do not change.
+
+// Change is a change of tiers under way: its phase, and the tiers that the record does not answer with.
+type Change struct {
+	Phase phase
+	Other window.Tiers
+}
+
+// phase is how far a change is. Answers come from the record's own tiers.
+type phase string
+
+const (
+	Building  phase = "building"  // the record has the old tiers, and the change the new ones; no worker may count
+	Switched  phase = "switched"  // the record has the new tiers, and the change the old ones; workers count
+	Confirmed phase = "confirmed" // the record has the new tiers, and the keys of the old ones are being deleted
+)
+
+type changeJSON struct {
+	Phase phase `json:"phase"`
+	tiersJSON
+}
+
+func (j *changeJSON) parse() (*Change, error) {
+	if !slices.Contains([]phase{Building, Switched, Confirmed}, j.Phase) {
+		return nil, fmt.Errorf("%w has a change of tiers that is %q, which this program does not know", ErrBadLayout,
+			j.Phase)
+	}
+	tiers, err := j.tiersJSON.parse()
+	if err != nil {
+		return nil, err
+	}
+	return &Change{j.Phase, tiers}, nil
+}
+
+func (c *Change) forbidsCounting() bool {
+	return c != nil && c.Phase == Building
+}
+
+// RetieringError means that the tiers of a namespace are being changed, so no worker may count into it.
+type RetieringError struct {
+	namespace string
+	from, to  window.Tiers
+}
+
+func (e *RetieringError) Error() string {
+	return fmt.Sprintf("the tiers of the namespace %q are being changed to %s, and no worker may count meanwhile: if "+
+		"no ingest --retier runs any more, run ingest --retier '%s' again to go on, or ingest --retier '%s' to keep "+
+		"the old tiers, and then start the workers",
+		e.namespace, e.to, e.to, e.from)
+}
+
+// ErrNoLayout means that no worker has written to the namespace yet. Such errors name the namespace.
+var ErrNoLayout = errors.New("no worker has counted in this namespace yet: start ingest with the same REDIS_URL and " +
+	"TALLYROLL_NAMESPACE")
+
+// noLayoutError is an ErrNoLayout that names the namespace, in case it, or the Redis, is the wrong one.
+type noLayoutError struct{ namespace string }
+
+// NoLayout returns the ErrNoLayout of a namespace.
+func NoLayout(namespace string) error { return &noLayoutError{namespace} }
+
+func (e *noLayoutError) Error() string {
+	return fmt.Sprintf("no worker has counted in the namespace %s yet: start ingest with the same REDIS_URL and "+
+		"TALLYROLL_NAMESPACE", e.namespace)
+}
+
+func (e *noLayoutError) Is(target error) bool { return target == ErrNoLayout }
+
+// LayoutMismatchError means that the namespace was created with other settings.
+type LayoutMismatchError struct {
+	namespace  string
+	Have, want window.Layout
+}
+
+func (e *LayoutMismatchError) Error() string {
+	names, have, want := "TIERS and SHARDS", "", ""
+	if !e.Have.UniqueTiers.AnswersLike(e.want.UniqueTiers) {
+		names = "TIERS, UNIQUE_TIERS and SHARDS"
+		have, want = " UNIQUE_TIERS="+window.FormatUniqueTiers(e.Have.UniqueTiers), " UNIQUE_TIERS="+
+			window.FormatUniqueTiers(e.want.UniqueTiers)
+	}
+	return fmt.Sprintf("namespace %q was made with TIERS=%s%s SHARDS=%d, and this worker has TIERS=%s%s SHARDS=%d: to "+
+		"go on with the namespace, unset %s and start the worker again; to change its tiers, stop all workers and run "+
+		"ingest --retier; to use these settings, set another TALLYROLL_NAMESPACE (counting in that one starts from "+
+		"what the streams still hold)",
+		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
+}
+
+// ErrLayoutLost means streams without a layout record. With another layout, counts would not be found.
+var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if " +
+	"none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
+
+// CheckLayout returns ErrLayoutLost if only the layout record was deleted.
+func (s *Store) CheckLayout(ctx context.Context) error {
+	streams, err := s.Client.Exists(ctx, s.Keys.Streams()).Result()
+	if err != nil || streams == 0 {
+		return err
+	}
+	record,
+		err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: the record is written before them
+	if err == nil && record == 0 {
+		err = ErrLayoutLost
+	}
+	return err
+}
+
+// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
+var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other " +
+	"times now")
+
+// EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
+// ErrRecreated.
+func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
+	have, err := s.OpenLayout(ctx, want)
+	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
+		return ErrRecreated
+	}
+	return err
+}
+
+// OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
+// none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
+// while they are being changed. The span of hashes is the one with which the namespace was created.
+func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layout, error) {
+	id := s.ID()
+	if id == "" {
+		id = rand.Text()
+	}
+	if err := s.Client.SetNX(ctx, s.Keys.Layout(), LayoutRecord{Layout: want, id: id}.Encode(), 0).Err(); err != nil {
+		return window.Layout{}, fmt.Errorf("write layout of %s: %w", s.Keys.Namespace, err)
+	}
+	have, err := s.ReadLayout(ctx)
+	if err != nil {
+		return window.Layout{}, err
+	}
+	if have.Change.forbidsCounting() {
+		return window.Layout{}, &RetieringError{s.Keys.Namespace, have.Tiers, have.Change.Other}
+	}
+	if have.Shards != want.Shards || !have.Tiers.AnswersLike(want.Tiers) ||
+		!have.UniqueTiers.AnswersLike(want.UniqueTiers) {
+		return window.Layout{}, &LayoutMismatchError{s.Keys.Namespace, have.Layout, want}
+	}
+	s.id.Store(&have.id)
+	return have.Layout, nil
+}
+
+// Layout reads the namespace's layout. It returns ErrNoLayout if it is missing.
+func (s *Store) Layout(ctx context.Context) (window.Layout, error) {
+	found, err := s.ReadLayout(ctx)
+	return found.Layout, err
+}
+
+// Identify reads the namespace's layout and id; see ID.
+func (s *Store) Identify(ctx context.Context) (window.Layout, string, error) {
+	found, err := s.ReadLayout(ctx)
+	return found.Layout, found.id, err
+}
+
+func (s *Store) ReadLayout(ctx context.Context) (LayoutRecord, error) {
+	text, err := s.Client.Get(ctx, s.Keys.Layout()).Result()
+	switch err := cluster.WrapForeign(s.Keys.Layout(), err); {
+	case errors.Is(err, redis.Nil):
+		return LayoutRecord{}, NoLayout(s.Keys.Namespace)
+	case window.IsForeign(err):
+		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
+	case err != nil:
+		return LayoutRecord{}, fmt.Errorf("read layout of %s: %w", s.Keys.Namespace, err)
+	}
+	return ParseLayoutRecord(text)
 }

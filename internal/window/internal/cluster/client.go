@@ -19,6 +19,14 @@ import (
 	"tallyroll/internal/window"
 )
 
+// Client is one Redis server, Sentinel's master or a Redis Cluster. It decides where a command goes. On a
+// cluster, a shard is a slot on one node. Commands that count, or that must be read in order, go to that
+// node's own client, because the cluster's client follows redirects and retries command by command.
+type Client struct {
+	redis.UniversalClient
+	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
+}
+
 // ServerTimes maps servers' addresses (empty for a single server) to the times of their clocks.
 type ServerTimes map[string]time.Time
 
@@ -30,14 +38,6 @@ func (t ServerTimes) Latest() (out time.Time) {
 		}
 	}
 	return out
-}
-
-// Client is one Redis server, Sentinel's master or a Redis Cluster. It decides where a command goes. On a
-// cluster, a shard is a slot on one node. Commands that count, or that must be read in order, go to that
-// node's own client, because the cluster's client follows redirects and retries command by command.
-type Client struct {
-	redis.UniversalClient
-	cluster *redis.ClusterClient // the same client; nil if it is not a cluster's client
 }
 
 // NewClient returns a client that sends commands over another one, which must not retry: see schema.NewStore.
