@@ -74,7 +74,8 @@ func (w *keySets) addUnion(key string, cells int) int {
 type readPlan struct {
 	keySets
 	shards []int // that the plans are about, in the order of the cursors
-	// for each hash of each plan, in the order of Plan.Hashes: its index among the hashes, or ^index among the sums
+	// for each hash of each plan, in the order of Plan.Hashes: its index among the hashes, or ^index among the
+	// sums
 	at     []int
 	counts []int // for each union of each plan: its index among the unions, or -1 if it is empty
 	room   int64 // how many cells the hashes can hold

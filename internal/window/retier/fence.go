@@ -143,7 +143,8 @@ func Moves(ctx context.Context, s *schema.Store, within time.Duration) (bool, er
 	return false, nil
 }
 
-// cursorPositions returns what workers write into the cursors of the first shard, and the claims.
+// cursorPositions returns what workers write into the cursors of the first shard, and the claims. One shard
+// will do, because a worker moves the cursors of all shards, or its claim, also without hits.
 func cursorPositions(ctx context.Context, s *schema.Store) (map[string]string, error) {
 	listed, err := s.Streams(ctx)
 	if err != nil {

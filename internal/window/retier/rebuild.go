@@ -221,8 +221,8 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
-// counters writes the new cells and names of some counters. No transaction is needed: nobody reads them before
-// the layout record names their generation, and a change that was interrupted sets them to the same values.
+// counters writes the new cells and names of some counters. No transaction is needed: nobody reads them until
+// the layout record names their generation, and after an interruption they are set to the same values.
 func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 	tops map[window.Segment]*window.Summary) error {
 	cells, err := b.read(ctx, shard, names)
@@ -279,8 +279,8 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 	return nil
 }
 
-// read asks for the hashes of all epochs, because nothing lists which of them a counter has. Another program's
-// value ends the change: without it, the new cells would lack hits that the old ones may have.
+// read asks for the hashes of all epochs, because nothing lists which of them a counter has. A value that
+// another program has written ends the change: the hits that were in its place would be missing silently.
 func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sourceCells, error) {
 	type read struct {
 		counter, tier int
