@@ -55,7 +55,7 @@ func TestNothingIsDecidedWithoutRedisOnceItIsBack(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		tls   bool
-		learn int // questions that may fail, because a client learns of a cluster's new master by its first
+		learn int // questions that may fail: while a client learns of a cluster's new master, each once
 		start func(*testing.T) (redis stack.Endpoint, servers []*stack.RedisServer, leave func())
 	}{
 		"restarted":           {false, 0, restart},
@@ -64,7 +64,7 @@ func TestNothingIsDecidedWithoutRedisOnceItIsBack(t *testing.T) {
 			s := stack.Sentinels(t, 1, stack.RedisTLS(certificate))
 			return s, s.Servers, func() { s.Servers[0].Kill(); s.WaitOK() }
 		}},
-		"a cluster fails over, over TLS": {true, 3, func(t *testing.T) (stack.Endpoint, []*stack.RedisServer, func()) {
+		"a cluster fails over, over TLS": {true, 18, func(t *testing.T) (stack.Endpoint, []*stack.RedisServer, func()) {
 			s := stack.Cluster(t, 1, stack.RedisTLS(certificate))
 			return s, s.Nodes, func() { s.MasterOf(shardKey(0)).Kill(); s.WaitOK() }
 		}},
