@@ -115,9 +115,9 @@ var plantedBugs = []plantedBug{
 	{"a torn transaction is not reported", []plantedEdit{
 		{"window/commit/transact.go", "if found.IsTorn() {", "if false {"}}},
 	{"a declaration closes a transaction that was torn", []plantedEdit{
-		{"window/schema/declaration.go", "var created *redis.StringCmd", "var created, opened *redis.StringCmd"},
-		{"window/schema/declaration.go", "created = p.HGet(ctx, key, \"created\") }); err", "created, opened = p.HGet(ctx, key, \"created\"), p.HGet(ctx, key, \"opened\") }); err"},
-		{"window/schema/declaration.go", "p.HSet(ctx, key, declaredField, d.value())", "p.HSet(ctx, key, declaredField, d.value(), \"closed\", opened.Val())"}}},
+		{"window/schema/cursor.go", "var created *redis.StringCmd", "var created, opened *redis.StringCmd"},
+		{"window/schema/cursor.go", "created = p.HGet(ctx, key, \"created\") }); err", "created, opened = p.HGet(ctx, key, \"created\"), p.HGet(ctx, key, \"opened\") }); err"},
+		{"window/schema/cursor.go", "p.HSet(ctx, key, declaredField, d.value())", "p.HSet(ctx, key, declaredField, d.value(), \"closed\", opened.Val())"}}},
 	{"a worker that takes a cursor closes a transaction that was torn", []plantedEdit{
 		{"window/commit/transact.go", "if found.IsTorn() {", "if found.IsTorn() && next.Seq > w.held.Seq {"}}},
 	{"a fall of the clock of Redis is not reported", []plantedEdit{
