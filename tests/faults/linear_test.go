@@ -46,7 +46,7 @@ const (
 	linearGive   linearKind = "give back"
 )
 
-// linearAnswer is what query said. Its status is 0 if the request has no answer.
+// linearAnswer is what query answered. Its status is 0 if the request has no answer.
 type linearAnswer struct {
 	Status    int
 	Allowed   bool
