@@ -16,7 +16,7 @@ import (
 func main() {
 	var settings worker.Settings
 	if !program.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings,
-		tryMode(&settings), retierMode(&settings), completeFromMode(&settings)) {
+		new(trying).mode(&settings), retierMode(&settings), completeFromMode(&settings)) {
 		return
 	}
 	program.MainWithReload("ingest", &settings, func(ctx context.Context, reload <-chan os.Signal) error {

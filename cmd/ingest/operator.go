@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"flag"
-	"io"
+	"errors"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,20 +14,23 @@ import (
 )
 
 func retierMode(settings *worker.Settings) program.Mode {
+	var order string
 	return program.Mode{
 		Name: "retier",
 		Help: "TIERS changes the tiers of the namespace, with all workers stopped, and keeps the old ones until " +
 			"--retier confirm deletes them; there is no way back, so back up Redis first; exit code 0 if it is done, " +
 			"1 if it failed and can be run again, 2 if it is refused.",
-		Run: func(args []string) (int, error) {
-			var order string
-			flags := newFlags("retier")
-			flags.StringVar(&order, "retier", "", "")
-			if err := flags.Parse(args); err != nil || flags.NArg() > 0 || strings.TrimSpace(order) == "" {
-				return 0, setting.BadUsage("--retier: must be tiers such as '1s/1m,1m/1h,15m/1d,1h/32d,1d/5y', or " +
-					"confirm: see ingest --help")
-			}
-			return 0, changeNamespace(settings, func(ctx context.Context) error {
+		Reads: "all tiers are one argument, comma-separated",
+		Flags: func(fs *program.FlagSet) {
+			fs.Add("retier", "", "", func(text string) error {
+				if order = text; strings.TrimSpace(order) == "" {
+					return errors.New("must be tiers such as '1s/1m,1m/1h,15m/1d,1h/32d,1d/5y', or confirm")
+				}
+				return nil
+			})
+		},
+		Run: func() (int, error) {
+			return setting.ExitOK, changeNamespace(settings, func(ctx context.Context) error {
 				return worker.Retier(ctx, *settings, order, os.Stdout, settings.Log.New(os.Stderr))
 			})
 		},
@@ -36,32 +38,24 @@ func retierMode(settings *worker.Settings) program.Mode {
 }
 
 func completeFromMode(settings *worker.Settings) program.Mode {
+	var from, by string
 	return program.Mode{
 		Name: "complete-from",
 		Help: "TIME [--by NAME] declares that older hits were imported, and that none is missing from TIME on (a " +
 			"date, or an RFC 3339 time): answers from then on are complete, unless a loss is known; workers may run; " +
 			"none takes it back; exit code 0 if it is done, 1 if it failed, or is done and does not cover answers " +
 			"that it names, 2 if it is refused.",
-		Run: func(args []string) (int, error) {
-			var from, by string
-			flags := newFlags("complete-from")
-			flags.StringVar(&from, "complete-from", "", "")
-			flags.StringVar(&by, "by", "", "")
-			if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-				return 0, setting.BadUsage("--complete-from: must be a date, an RFC 3339 time or none, and then --by " +
-					"NAME: see ingest --help")
-			}
-			return 0, changeNamespace(settings, func(ctx context.Context) error {
+		Reads: "must be a date, an RFC 3339 time or none, and then --by NAME",
+		Flags: func(fs *program.FlagSet) {
+			fs.StringVar(&from, "complete-from", "", "")
+			fs.StringVar(&by, "by", "", "")
+		},
+		Run: func() (int, error) {
+			return setting.ExitOK, changeNamespace(settings, func(ctx context.Context) error {
 				return worker.DeclareComplete(ctx, *settings, from, by, os.Stdout, settings.Log.New(os.Stderr))
 			})
 		},
 	}
-}
-
-func newFlags(mode string) *flag.FlagSet {
-	flags := flag.NewFlagSet(mode, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	return flags
 }
 
 // changeNamespace reads the settings, and calls change until a signal ends it.

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -22,27 +22,42 @@ import (
 	"tallyroll/internal/worker"
 )
 
-// tryMode is --try, which prints what rules would count of messages. It needs no servers.
-func tryMode(settings *worker.Settings) program.Mode {
+// trying is --try, which prints what rules would count of messages. It needs no servers.
+type trying struct {
+	file     string
+	defaults sample
+}
+
+func (o *trying) mode(settings *worker.Settings) program.Mode {
 	return program.Mode{
 		Name: "try",
 		Help: "FILE [--stream NAME] [--subject NAME] reads messages from standard input, one per line, and prints " +
 			"what the rules in FILE would count: exit code 0 if everything, 1 if some of it is rejected.",
-		Run: func(args []string) (int, error) {
+		Reads: "messages are read from standard input",
+		Flags: func(fs *program.FlagSet) {
+			fs.Add("try", "", "", func(file string) error {
+				if o.file = file; file == "" {
+					return errors.New("must be a rules file")
+				}
+				return nil
+			})
+			fs.StringVar(&o.defaults.stream, "stream", "", "")
+			fs.Add("subject", "", "", func(subject string) error {
+				o.defaults.subject = subject
+				return checkSubject(subject)
+			})
+		},
+		Run: func() (int, error) {
 			if err := setting.Parse(settings); err != nil {
-				return 0, err
+				return setting.ExitUsage, err
 			}
-			return try(args, settings.HitLimits(), os.Stdin, os.Stdout, time.Now())
+			return o.run(settings.HitLimits(), os.Stdin, os.Stdout, time.Now())
 		},
 	}
 }
 
-func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time.Time) (code int, err error) {
-	file, defaults, err := tryFlags(args)
-	if err != nil {
-		return 0, setting.UsageError{Err: err}
-	}
-	given := setting.Path{Key: "--try", File: file}
+func (o *trying) run(limits hit.Limits, in io.Reader, out io.Writer, now time.Time) (code int, err error) {
+	given := setting.Path{Key: "--try", File: o.file}
 	text, err := given.Read()
 	if err != nil {
 		return 0, setting.UsageError{Err: err}
@@ -51,13 +66,9 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 	if err != nil {
 		return 0, setting.UsageError{Err: given.Mistake(err)}
 	}
+	defaults := o.defaults
 	stream, subject := set.CommonSource()
-	if defaults.stream == "" {
-		defaults.stream = stream
-	}
-	if defaults.subject == "" {
-		defaults.subject = subject
-	}
+	defaults.stream, defaults.subject = cmp.Or(defaults.stream, stream), cmp.Or(defaults.subject, subject)
 	defaults.stored = now
 	t := &trial{set: set, limits: limits, out: out, decoders: map[string]*consume.Trial{}, counters: map[string]bool{},
 		reasons: map[hit.Reason]int{}}
@@ -65,26 +76,6 @@ func try(args []string, limits hit.Limits, in io.Reader, out io.Writer, now time
 		return 0, err
 	}
 	return t.end()
-}
-
-func tryFlags(args []string) (file string, defaults sample, err error) {
-	flags := flag.NewFlagSet("try", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.StringVar(&file, "try", "", "")
-	flags.StringVar(&defaults.stream, "stream", "", "")
-	flags.StringVar(&defaults.subject, "subject", "", "")
-	err = flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		err = errors.New("see ingest --help")
-	case err == nil && flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q: messages are read from standard input", flags.Arg(0))
-	case err == nil && file == "":
-		err = errors.New("--try: must be a rules file")
-	case err == nil && defaults.subject != "":
-		err = checkSubject(defaults.subject)
-	}
-	return file, defaults, err
 }
 
 // trial counts what becomes of the samples, and prints it.

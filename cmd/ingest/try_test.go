@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/worker"
 )
@@ -40,7 +41,12 @@ func tried(t *testing.T, rules, in string, args ...string) (out string, code int
 	err = setting.Parse(&settings)
 	require.NoError(t, err)
 	var text strings.Builder
-	code, err = try(append([]string{"--try", file}, args...), settings.HitLimits(), strings.NewReader(in), &text, stored)
+	var given trying
+	mode, flags := given.mode(&settings), program.NewFlagSet("ingest")
+	mode.Flags(flags)
+	if err = flags.Read(append([]string{"--try", file}, args...), mode.Reads); err == nil {
+		code, err = given.run(settings.HitLimits(), strings.NewReader(in), &text, stored)
+	}
 	return text.String(), code, err
 }
 
@@ -114,7 +120,8 @@ func TestTryRefusesWhatItCannotUse(t *testing.T) {
 		{orders, "# stored: noon\n{}", []string{"--subject", "a"}, `line 1: stored "noon": must be a time`},
 		{orders, "{}", []string{"more"}, `unexpected argument "more"`},
 		{orders, "{}", []string{"--more"}, `flag provided but not defined`},
-		{orders, "{}", []string{"--try", ""}, "--try: must be a rules file"},
+		{orders, "{}", []string{"--try", ""}, "-try: must be a rules file"},
+		{orders, "{}", []string{"--try"}, "flag needs an argument: -try"},
 		{orders, "{}", []string{"--try", "/nowhere.yaml"}, "/nowhere.yaml"},
 	} {
 		_, code, err := tried(t, test.rules, test.in, test.args...)

@@ -16,13 +16,17 @@ import (
 
 func main() {
 	var settings watch.Settings
-	try := program.Mode{Name: "try", Help: "prints what each rule of WATCH_FILE reads now, and exits.",
-		Run: func([]string) (int, error) {
+	try := program.Mode{
+		Name:  "try",
+		Help:  "prints what each rule of WATCH_FILE reads now, and exits.",
+		Reads: "rules are read from WATCH_FILE",
+		Run: func() (int, error) {
 			if err := setting.Parse(&settings); err != nil {
 				return setting.ExitUsage, err
 			}
 			return setting.ExitOK, watch.Try(context.Background(), settings, os.Stdout)
-		}}
+		},
+	}
 	if !program.Flags("watch", "compares counters with thresholds, and notifies people and programs of each change.",
 		&settings, try) {
 		return

@@ -10,14 +10,26 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"tallyroll/internal/platform/setting"
 )
 
 // healthTimeout bounds the request. It is below the default limit of container engines for a check.
 const healthTimeout = 3 * time.Second
 
-// Healthcheck requests /healthz of the program that runs here with the same settings, because an image built
+// healthcheckMode is --healthcheck of a program that listens on the address of this setting.
+func healthcheckMode(addr setting.Field) Mode {
+	return Mode{
+		Name:  "healthcheck",
+		Help:  "asks the program at " + addr.Key + " for /healthz: exit code 0 if it is well, 1 if not.",
+		Reads: "settings are environment variables",
+		Run:   func() (int, error) { return setting.ExitOK, checkHealth(addr.Key, addr.Default) },
+	}
+}
+
+// checkHealth requests /healthz of the program that runs here with the same settings, because an image built
 // from scratch has no other HTTP client. addrKey is the variable with the program's address, def its default.
-func Healthcheck(addrKey, def string) error {
+func checkHealth(addrKey, def string) error {
 	program := strings.TrimSuffix(addrKey, "_ADDR")
 	addr, scheme := cmp.Or(os.Getenv(addrKey), def), "http"
 	if os.Getenv(program+"_TLS_CERT") != "" {

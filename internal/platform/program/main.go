@@ -5,6 +5,7 @@ package program
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,8 +23,8 @@ const repeatedWithin = time.Second
 // signal, later than repeatedWithin after the first, ends the process at once.
 func Main(program string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal,
-		1) // a signal for which there is no room comes within repeatedWithin of one that had room
+	// A signal for which there is no room comes within repeatedWithin of one that had room.
+	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		awaitSignals(signals, func() {
@@ -62,6 +63,14 @@ func awaitSignals(signals <-chan os.Signal, stop func()) {
 			return
 		}
 	}
+}
+
+// PrintLast prints the last line of a program that ends with err. It returns err, or else the print error.
+func PrintLast(out io.Writer, line any, err error) error {
+	if _, failed := fmt.Fprintln(out, line); err == nil && failed != nil {
+		return fmt.Errorf("print the last line: %w", failed)
+	}
+	return err
 }
 
 // Outlive returns a context that ends by after ctx does. Call end when it is no longer needed.
