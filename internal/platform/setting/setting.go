@@ -7,10 +7,12 @@ import (
 	"encoding"
 	"errors"
 	"maps"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,6 +113,43 @@ func allowed(parse env.ParseError) string {
 	return "a " + parse.Type.String()
 }
 
+// Field is a setting as the tags of its struct give it.
+type Field struct {
+	name, Key, Default, Help string
+	typ                      reflect.Type
+	secret                   bool
+}
+
+// Fields returns the settings of the struct that settings points to, inner ones included.
+func Fields(settings any) []Field { return fieldsOf(reflect.TypeOf(settings).Elem()) }
+
+func fieldsOf(t reflect.Type) []Field {
+	var out []Field
+	for f := range t.Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
+		switch {
+		case key != "":
+			out = append(out, Field{
+				name: f.Name, typ: f.Type, Key: key, Default: f.Tag.Get("envDefault"), Help: f.Tag.Get("help"),
+				secret: f.Tag.Get("secret") == "true",
+			})
+		case f.Type.Kind() == reflect.Struct:
+			out = append(out, fieldsOf(f.Type)...)
+		}
+	}
+	return out
+}
+
+// Address returns the setting of the address that a program listens on, if it has one.
+func Address(settings any) (Field, bool) {
+	for _, f := range Fields(settings) {
+		if strings.HasSuffix(f.Key, "_ADDR") {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
 // Unknown is a variable with the program's prefix that is not one of its settings.
 type Unknown struct {
 	Key     string
@@ -167,4 +206,42 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+const durationForms = "a duration: numbers with units (ms, s, m, h, d of 24 hours, w of 7 days), such as 250ms, 10s, " +
+	"48h or 2d"
+
+var errDuration = errors.New(durationForms)
+
+// ParseDuration is time.ParseDuration with days and weeks in front: 250ms, 48h, 2d, 1w, 1d12h, 1.5d.
+func ParseDuration(text string) (time.Duration, error) {
+	rest, negative := strings.CutPrefix(text, "-")
+	var days time.Duration
+	found := false
+	for _, unit := range []struct {
+		name   string
+		length time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		number, after, ok := strings.Cut(rest, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		length := n * float64(unit.length)
+		if err != nil || strings.Trim(number, "0123456789.") != "" || length >= math.MaxInt64/4 {
+			return 0, errDuration
+		}
+		days, rest, found = days+time.Duration(length), after, true
+	}
+	hours := time.Duration(0)
+	if rest != "" || !found {
+		var err error
+		if hours, err = time.ParseDuration(rest); err != nil || hours < 0 || hours > math.MaxInt64/2 {
+			return 0, errDuration
+		}
+	}
+	if negative {
+		return -(days + hours), nil
+	}
+	return days + hours, nil
 }

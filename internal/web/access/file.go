@@ -15,6 +15,20 @@ import (
 	"tallyroll/internal/platform/yamlfile"
 )
 
+// grant is a token's entry in the file.
+type grant struct {
+	name     string
+	hash     [sha256.Size]byte
+	may      []Right
+	prefixes []string  // in order, none within another; empty: of any counter
+	until    time.Time // zero: for ever
+}
+
+func (g grant) equal(other grant) bool {
+	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) &&
+		slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
+}
+
 const (
 	// maxTokens bounds the file: each request is compared with every token, in at most 0.1 ms.
 	maxTokens = 1000

@@ -1,8 +1,17 @@
+// Package access decides who may ask and count what, by tokens with rights, an optional end, and optional
+// prefixes.
+//
+//   - A token opens the routes of its rights, and no others.
+//   - A token with prefixes is about the counters that begin with one of them. Package scope refuses a
+//     question that names another counter or prefix with 403, whether it exists or not. Lists and sums that
+//     name none are about the token's counters.
+//   - Requests are compared with every token, by hashes and in constant time.
+//   - The file is reread with the program's others (setting.Files). A bad file changes nothing. If a token is
+//     removed, changed or expired, its bearer's lasting requests end.
 package access
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"slices"
@@ -33,15 +42,6 @@ type Token struct {
 	end   context.CancelFunc
 }
 
-// grant is a token's entry in the file.
-type grant struct {
-	name     string
-	hash     [sha256.Size]byte
-	may      []Right
-	prefixes []string  // in order, none within another; empty: of any counter
-	until    time.Time // zero: for ever
-}
-
 func (g grant) start() *Token {
 	t := &Token{grant: g}
 	if g.until.IsZero() {
@@ -50,11 +50,6 @@ func (g grant) start() *Token {
 		t.ended, t.end = context.WithDeadline(context.Background(), g.until)
 	}
 	return t
-}
-
-func (g grant) equal(other grant) bool {
-	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) &&
-		slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
 }
 
 type contextKey struct{}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -88,6 +89,15 @@ func (t *Tokens) Find(r *http.Request) (*Token, *web.Problem) {
 			found.name, found.until.Format(time.RFC3339)))
 	}
 	return found, nil
+}
+
+// BearerHash returns the SHA-256 of a request's bearer token; ok is false if it has none.
+func BearerHash(r *http.Request) (hash [sha256.Size]byte, ok bool) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return hash, false
+	}
+	return sha256.Sum256([]byte(strings.TrimSpace(token))), true
 }
 
 // use replaces the file's tokens. An unchanged token goes on.
