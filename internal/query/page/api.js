@@ -56,10 +56,15 @@ addEventListener("pagehide", () => {
   }
 });
 
-// askOrLast returns the last answer to a question if Redis is away, with the problem as stale. The view, which the address
-// has, tells one question from another: times go on.
+// askOrLast returns the last answer to a question if Redis is away, with the problem as stale. The view,
+// which the address has, tells one question from another: times go on.
 export async function askOrLast(path, params = []) {
-  const name = [path, ...(params.length === 0 ? [] : [location.search, ...params.filter(([param]) => !["from", "to", "at"].includes(param)).flat()])].join(" ");
+  const name = [
+    path,
+    ...(params.length === 0
+      ? []
+      : [location.search, ...params.filter(([param]) => !["from", "to", "at"].includes(param)).flat()]),
+  ].join(" ");
   try {
     const answer = await ask(path, params);
     last.delete(name); // the newest are last
@@ -83,21 +88,27 @@ async function detailOf(response) {
   }
 }
 
-// whyNoToken returns why a text cannot be a token; empty if it can. What comes by copy and paste can have characters in it
-// that are invisible.
+// whyNoToken returns why a text cannot be a token; empty if it can. What comes by copy and paste can have
+// characters in it that are invisible.
 function whyNoToken(text) {
   const at = [...text].findIndex((c) => !/[!-~]/.test(c));
   if (at < 0) return "";
   const character = [...text][at], code = `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
-  const what = character === " " ? "a space" : /[\p{C}\p{Z}\p{M}]/u.test(character) ? `invisible (${code})` : `${character} (${code})`;
-  return `This cannot be a token: its character ${at + 1} is ${what}. Tokens have letters, digits and signs of ASCII only. Type it, or copy it again.`;
+  const what = character === " "
+    ? "a space"
+    : /[\p{C}\p{Z}\p{M}]/u.test(character) ? `invisible (${code})`
+    : `${character} (${code})`;
+  return `This cannot be a token: its character ${at + 1} is ${what}. ` +
+    "Tokens have letters, digits and signs of ASCII only. Type it, or copy it again.";
 }
 
 // askToken waits for a token other than the one that was refused. All who need one wait for the same.
 let asking;
 function askToken(refused) {
   if (refused !== sessionStorage.getItem(stored)) return Promise.resolve(); // there is a new one already
-  if (!asking) $("token-error").textContent = refused ? whyNoToken(refused) || "The service has refused this token." : "";
+  if (!asking) {
+    $("token-error").textContent = refused ? whyNoToken(refused) || "The service has refused this token." : "";
+  }
   asking ??= new Promise((resolve) => {
     const dialog = $("token"), form = $("token-form"), value = $("token-value");
     const keepOpen = (event) => event.preventDefault();
@@ -126,7 +137,8 @@ function askToken(refused) {
   return asking;
 }
 
-// clock is the time by the service, whatever the reader's own clock shows, in whole milliseconds, as the service takes them.
+// clock is the time by the service, whatever the reader's own clock shows, in whole milliseconds, as the
+// service takes them.
 export const clock = {
   exact: false,
   base: Date.now() - performance.now(),

@@ -13,7 +13,17 @@ const lateAfter = 5000; // milliseconds; from here on answers have no upper boun
 const flat = 50; // a line that has this many times fewer hits than another cannot be seen with it
 const draggedPixels = 6; // less is a click
 
-let hooks = {}, about, question = { lines: [], window: "", from: null, to: null, step: "", zone: "", before: false, of: "hits" };
+let hooks = {}, about;
+let question = {
+  lines: [],
+  window: "",
+  from: null,
+  to: null,
+  step: "",
+  zone: "",
+  before: false,
+  of: "hits",
+};
 let seen; // what the service has answered, as lines, and what was asked
 let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
 let pointed = -1, at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
@@ -31,7 +41,10 @@ export function start(given) {
     reload();
   });
   $("chart-back").addEventListener("click", back);
-  $("chart-more").addEventListener("click", () => $("chart-more").setAttribute("aria-expanded", String($("chart-more").getAttribute("aria-expanded") !== "true")));
+  $("chart-more").addEventListener("click", () => $("chart-more").setAttribute(
+    "aria-expanded",
+    String($("chart-more").getAttribute("aria-expanded") !== "true"),
+  ));
   $("chart-menu").append(menu("Save or copy the chart", items));
   const box = $("plot");
   box.addEventListener("pointerdown", press);
@@ -55,8 +68,9 @@ export function start(given) {
   reload = repeat(load);
 }
 
-// draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name, and a key or a
-// prefix. of is "hits", or "uniques" for unique values. before may be the milliseconds by which the period before is earlier, else it is as long as the range.
+// draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name,
+// and a key or a prefix. of is "hits", or "uniques" for unique values. before may be the milliseconds by
+// which the period before is earlier, else it is as long as the range.
 export function draw(asked) {
   if (asked.window !== question.window || asked.from !== question.from || asked.to !== question.to) {
     ownStep = "";
@@ -69,17 +83,25 @@ export function draw(asked) {
   question = { ...asked, of: asked.of ?? "hits" };
   for (const input of $("of").querySelectorAll("input")) input.checked = input.value === question.of;
   $("chart").hidden = asked.lines.length === 0;
-  if (seen && !sameLines(seen.asked.lines, asked.lines)) [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
+  if (seen && !sameLines(seen.asked.lines, asked.lines)) {
+    [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
+  }
   reload();
 }
 
-const sameLines = (a, b) => a.length === b.length && a.every(({ key, prefix }, i) => key === b[i].key && prefix === b[i].prefix);
+const sameLines = (a, b) => a.length === b.length &&
+  a.every(({ key, prefix }, i) => key === b[i].key && prefix === b[i].prefix);
 
 // rangeOf is what to ask about. It begins a little later than the window, so that the tier of this length still reaches
 // back to its beginning.
 function rangeOf({ window, from, to }) {
   const now = clock.now(), length = window ? lengthOf(window) : (to ?? now) - from;
-  return { from: window ? now - length + Math.max(5000, length / 1000) : from, to: window ? null : to, length, age: window ? length : now - from };
+  return {
+    from: window ? now - length + Math.max(5000, length / 1000) : from,
+    to: window ? null : to,
+    length,
+    age: window ? length : now - from,
+  };
 }
 
 // load asks for the lines and returns after how many seconds to ask again.
@@ -91,17 +113,30 @@ async function load() {
   const pause = !live ? 60 : length <= 60_000 ? 1 : length <= 3600_000 ? 3 : length <= 86400_000 ? 15 : 60;
   try {
     about ??= await ask("v1/about");
-    const uniques = asked.of === "uniques" && about.features.uniques, asks = asked.lines.filter(({ key }) => !uniques || key !== undefined);
+    const uniques = asked.of === "uniques" && about.features.uniques;
+    const asks = asked.lines.filter(({ key }) => !uniques || key !== undefined);
     showWhat(uniques);
     if (asks.length === 0) return nothingOf(asked);
-    const steps = stepsOf(uniques ? { ...about, tiers: about.unique_tiers } : about, length, age), wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
+    const steps = stepsOf(uniques ? { ...about, tiers: about.unique_tiers } : about, length, age);
+    const wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
     showSteps(steps, wanted);
     const requests = requestsOf(asks, { from, to, step: wanted, zone: asked.zone, uniques });
     const answers = await answersOf(requests, askOrLast), { stale } = answers.get(asks[0]);
     if (asked !== question || wanted !== $("step").value) return 0;
     const all = asks.map((line) => lineOf(line, asked.lines.indexOf(line), answers.get(line)));
     const { step } = answers.get(asks[0]);
-    const now = { asked, requests, uniques, wanted, step, length, all, begin: from, from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))), to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())) };
+    const now = {
+      asked,
+      requests,
+      uniques,
+      wanted,
+      step,
+      length,
+      all,
+      begin: from,
+      from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))),
+      to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())),
+    };
     now.note = uniques ? notesOn(asked.lines.length - asks.length) : stale ? "" : await addBefore(now);
     if (asked !== question) return 0;
     seen = now;
@@ -127,13 +162,20 @@ function nothingOf(asked) {
 }
 
 // notesOn returns notes about uniques, which are no sums.
-const notesOn = (sums) => ["A visitor who comes in several steps counts once in each: their numbers cannot be added up.",
-  ...(sums === 0 ? [] : ["Sums over names are not shown, because the same one can be in many counters."])].join(" ");
+const notesOn = (sums) => [
+  "A visitor who comes in several steps counts once in each: their numbers cannot be added up.",
+  ...(sums === 0 ? [] : ["Sums over names are not shown, because the same one can be in many counters."]),
+].join(" ");
 
 function lineOf(line, index, answer) {
   const points = pointsOf(answer);
   return {
-    ...line, line: index, points, before: [], open: answer.unfinished_from ?? Infinity, completeFrom: answer.complete_from ?? 0,
+    ...line,
+    line: index,
+    points,
+    before: [],
+    open: answer.unfinished_from ?? Infinity,
+    completeFrom: answer.complete_from ?? 0,
     complete: answer.complete, asOf: Date.parse(answer.as_of), since: Date.parse(answer.counting_since ?? "") || 0,
   };
 }
@@ -143,8 +185,10 @@ let had = { asked: "" };
 async function addBefore(now) {
   const { asked, step, all } = now;
   if (!asked.before) return "";
-  const length = asked.window ? now.length : now.to - now.from, earlier = typeof asked.before === "number" ? asked.before : length;
-  const shift = lengthOf(step) < 86400_000 ? Math.round(earlier / lengthOf(step)) * lengthOf(step) : earlier; // days may have other lengths
+  const length = asked.window ? now.length : now.to - now.from;
+  const earlier = typeof asked.before === "number" ? asked.before : length;
+  // days may have other lengths
+  const shift = lengthOf(step) < 86400_000 ? Math.round(earlier / lengthOf(step)) * lengthOf(step) : earlier;
   // The last step may end in the future, and so may that before it, if a step is longer than the range.
   const from = now.from - shift, to = Math.min(now.to - shift, clock.now() - 1000);
   const requests = requestsOf(asked.lines, { from, to, step, zone: asked.zone });
@@ -154,16 +198,23 @@ async function addBefore(now) {
     had = { asked: text, answers: asked.lines.map((line) => answers.get(line)) };
   }
   if (had.answers.every(({ points }) => points.length === 0)) return "The period before was not counted.";
-  all.forEach((line, i) => { line.before = movedTo(line.points, had.answers[i], step, shift).filter(([a, b]) => b > now.from && a < now.to); });
+  all.forEach((line, i) => {
+    line.before = movedTo(line.points, had.answers[i], step, shift).filter(([a, b]) => b > now.from && a < now.to);
+  });
   const other = had.answers[0].step;
-  return [`Faint: the period before, ${spokenLength(shift)} earlier${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
-    ...(had.answers.some(({ complete }) => !complete) ? ["Not all of it was counted."] : [])].join(" ");
+  return [
+    `Faint: the period before, ${spokenLength(shift)} earlier` +
+      `${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
+    ...(had.answers.some(({ complete }) => !complete) ? ["Not all of it was counted."] : []),
+  ].join(" ");
 }
 
 function spokenLength(length) {
   for (const [unit, name] of [[86400_000, "day"], [3600_000, "hour"], [60_000, "minute"], [1000, "second"]]) {
     const n = length / unit;
-    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) return `${Math.round(n)} ${name}${Math.round(n) === 1 ? "" : "s"}`;
+    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) {
+      return `${Math.round(n)} ${name}${Math.round(n) === 1 ? "" : "s"}`;
+    }
   }
   return `${number(Math.round(length / 60_000))} minutes`;
 }
@@ -171,7 +222,9 @@ function spokenLength(length) {
 function showSteps(steps, wanted) {
   const all = steps.includes(wanted) ? steps : [...steps, wanted].sort((a, b) => lengthOf(a) - lengthOf(b));
   const list = all.join();
-  if ($("step").dataset.steps !== list) $("step").replaceChildren(...all.map((step) => el("option", { value: step }, spoken(step))));
+  if ($("step").dataset.steps !== list) {
+    $("step").replaceChildren(...all.map((step) => el("option", { value: step }, spoken(step))));
+  }
   $("step").dataset.steps = list;
   $("step").value = wanted;
 }
@@ -197,7 +250,17 @@ function redraw() {
   if (here.length === 0 || width === 0) return;
   const shades = shadesOf(here);
   drawn?.root.remove();
-  drawn = plot({ lines: here, from: seen.from, to: seen.to, shades, log: scale === "log", apart: scale === "apart" && here.length > 1, width, height: width < 480 ? 210 : 270, zone: seen.asked.zone });
+  drawn = plot({
+    lines: here,
+    from: seen.from,
+    to: seen.to,
+    shades,
+    log: scale === "log",
+    apart: scale === "apart" && here.length > 1,
+    width,
+    height: width < 480 ? 210 : 270,
+    zone: seen.asked.zone,
+  });
   drawn.shades = shades;
   drawn.root.classList.toggle("many", here.length > 1 && scale !== "apart");
   point(pointed);
@@ -219,7 +282,20 @@ function showLegend() {
   const legend = $("legend"), names = seen.all.length < 2 ? [] : seen.all.map(({ name }) => name);
   if (legend.dataset.names !== JSON.stringify(names)) { // else a button that has the focus would lose it
     legend.replaceChildren(...seen.all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
-      el("button", { type: "button", title: "Show this line alone, or all again", onclick: () => isolate(name), onpointerenter: () => point(line), onpointerleave: () => point(-1), onfocus: () => point(line), onblur: () => point(-1) }, el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(name))))));
+      el(
+        "button",
+        {
+          type: "button",
+          title: "Show this line alone, or all again",
+          onclick: () => isolate(name),
+          onpointerenter: () => point(line),
+          onpointerleave: () => point(-1),
+          onfocus: () => point(line),
+          onblur: () => point(-1),
+        },
+        el("span", { class: "swatch", "aria-hidden": "true" }),
+        el("bdi", {}, shown(name)),
+      ))));
     legend.dataset.names = JSON.stringify(names);
   }
   names.forEach((name, i) => legend.children[i].firstChild.setAttribute("aria-pressed", String(name === isolated)));
@@ -228,32 +304,63 @@ function showLegend() {
 
 // showHint offers another scale if some lines, or most of one, cannot be seen with the largest counts.
 function showHint(here) {
-  const tops = here.map(({ name, points }) => ({ name, most: points.reduce((most, [, , n]) => Math.max(most, n), 0) })).sort((a, b) => b.most - a.most);
+  const tops = here.map(({ name, points }) => ({ name, most: points.reduce((most, [, , n]) => Math.max(most, n), 0) }))
+    .sort((a, b) => b.most - a.most);
   const small = tops.filter(({ most }) => most > 0 && most * flat < tops[0].most);
   const counts = here[0].points.map(([, , n]) => n).filter((n) => n > 0).sort((a, b) => a - b);
   const spike = here.length === 1 && counts.length > 4 && counts[counts.length >> 1] * flat < counts.at(-1);
-  const text = scale !== "linear" ? "" : small.length > 0 ? `${short(tops[0].name)} flattens ${small.length === 1 ? short(small[0].name) : `${small.length} other lines`}.` : spike ? "A spike flattens the rest." : "";
+  const text = scale !== "linear"
+    ? ""
+    : small.length > 0
+      ? `${short(tops[0].name)} flattens ${small.length === 1 ? short(small[0].name) : `${small.length} other lines`}.`
+    : spike ? "A spike flattens the rest."
+    : "";
   const hint = $("chart-hint");
   hint.hidden = text === "";
   if (hint.dataset.text === text) return;
   hint.dataset.text = text;
-  const offer = (kind, label) => el("button", { type: "button", class: "plain", onclick: () => { show(kind); $("plot").focus(); } }, label);
-  hint.replaceChildren(el("span", {}, text), ...(text === "" ? [] : [offer("log", "Log scale"), ...(small.length > 0 ? [offer("apart", "A chart for each")] : [])]));
+  const offer = (kind, label) => el(
+    "button",
+    { type: "button", class: "plain", onclick: () => { show(kind); $("plot").focus(); } },
+    label,
+  );
+  hint.replaceChildren(
+    el("span", {}, text),
+    ...(text === ""
+      ? []
+      : [offer("log", "Log scale"), ...(small.length > 0 ? [offer("apart", "A chart for each")] : [])]),
+  );
 }
 
 // shadesOf are the times of which hits may be missing, each with what to call it and a sentence about it.
 function shadesOf(here) {
-  const clocks = clocksOf(seen.asked.zone), since = Math.max(...here.map((line) => line.since)), step = lengthOf(seen.step);
-  const whole = Math.max(0, ...here.map(({ completeFrom }) => completeFrom)), first = Math.min(...here.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t)));
+  const clocks = clocksOf(seen.asked.zone);
+  const since = Math.max(...here.map((line) => line.since));
+  const step = lengthOf(seen.step);
+  const whole = Math.max(0, ...here.map(({ completeFrom }) => completeFrom));
+  const first = Math.min(...here.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t)));
   const young = whole > 0 && since > whole - step, end = young ? since : whole, out = [];
   if (end > seen.from) {
     const early = first + step <= since ? " Earlier points have only hits that carried their own time." : "";
-    out.push({ from: seen.from, to: Math.min(end, seen.to), kind: young ? "young" : "lost", label: first + step <= end ? "hits may be missing" : "not counted",
-      sentence: young ? `Counting began at ${momentText(since, clocks)}.${early}` : `Hits of the time before ${momentText(whole, clocks)} are known to be missing.` });
+    out.push({
+      from: seen.from,
+      to: Math.min(end, seen.to),
+      kind: young ? "young" : "lost",
+      label: first + step <= end ? "hits may be missing" : "not counted",
+      sentence: young
+        ? `Counting began at ${momentText(since, clocks)}.${early}`
+        : `Hits of the time before ${momentText(whole, clocks)} are known to be missing.`,
+    });
   }
   const asOf = Math.min(...here.map((line) => line.asOf)), now = Math.min(clock.now(), seen.to);
   if (now - asOf > lateAfter && here.some(({ complete }) => !complete)) {
-    out.push({ from: Math.max(asOf, seen.from), to: seen.to, kind: "late", label: "not counted yet", sentence: `Hits after ${momentText(asOf, clocks)} are not counted yet.` });
+    out.push({
+      from: Math.max(asOf, seen.from),
+      to: seen.to,
+      kind: "late",
+      label: "not counted yet",
+      sentence: `Hits after ${momentText(asOf, clocks)} are not counted yet.`,
+    });
   }
   return out;
 }
@@ -262,14 +369,21 @@ function shadesOf(here) {
 function momentText(t, clocks) {
   const now = clock.now();
   if (Math.abs(now - t) < 600_000) return clocks.second(t);
-  return clocks.dated(t) === clocks.dated(now) ? clocks.minute(t) : now - t < 300 * 86400_000 ? clocks.full(t) : clocks.dated(t);
+  return clocks.dated(t) === clocks.dated(now)
+    ? clocks.minute(t)
+    : now - t < 300 * 86400_000 ? clocks.full(t)
+    : clocks.dated(t);
 }
 
 function showNote(here, shades) {
   const notes = shades.map((shade) => shade.sentence);
   if (here.some(({ open }) => open < seen.to)) notes.push("The hatched end is still being counted.");
-  if (drawn.crowd > 1) notes.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
-  if (lengthOf(seen.step) !== lengthOf(seen.wanted)) notes.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
+  if (drawn.crowd > 1) {
+    notes.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
+  }
+  if (lengthOf(seen.step) !== lengthOf(seen.wanted)) {
+    notes.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
+  }
   if (seen.note) notes.push(seen.note);
   put($("chart-note"), notes.join(" "));
   $("chart-more").hidden = notes.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
@@ -278,15 +392,21 @@ function showNote(here, shades) {
 // point shows the period before of one line only, because those of all would hide each other; -1 shows none.
 function point(line) {
   pointed = line;
-  for (const path of drawn?.root.querySelectorAll("path.before") ?? []) path.classList.toggle("pointed", path.dataset.line === String(line));
+  for (const path of drawn?.root.querySelectorAll("path.before") ?? []) {
+    path.classList.toggle("pointed", path.dataset.line === String(line));
+  }
 }
 
 function summary() {
   const n = moments().length;
-  return n === 0 ? "no points yet" : `${n} points of ${spoken(seen.step)}; arrow keys read them, Enter zooms in, Escape goes back`;
+  return n === 0
+    ? "no points yet"
+    : `${n} points of ${spoken(seen.step)}; arrow keys read them, Enter zooms in, Escape goes back`;
 }
 
-const timeOf = (event) => drawn.at(Math.max(drawn.left, Math.min(drawn.right, event.clientX - $("plot").getBoundingClientRect().left)));
+const timeOf = (event) => drawn.at(
+  Math.max(drawn.left, Math.min(drawn.right, event.clientX - $("plot").getBoundingClientRect().left)),
+);
 
 // indexAt is the step in which a moment lies.
 function indexAt(t) {
@@ -307,30 +427,49 @@ function read(i, keyboard = false) {
   box.querySelector(".cursor")?.remove();
   reading.hidden = i < 0 || !drawn;
   if (reading.hidden) return;
-  const here = lines(), [t, end] = here[0].points[i], clocks = clocksOf(seen.asked.zone), step = lengthOf(seen.step), x = drawn.x((t + end) / 2);
+  const here = lines();
+  const [t, end] = here[0].points[i];
+  const clocks = clocksOf(seen.asked.zone);
+  const step = lengthOf(seen.step);
+  const x = drawn.x((t + end) / 2);
   moment = t;
-  const time = step > 86400_000 * 27 || clock.now() - t > 300 * 86400_000 ? clocks.dated(t) : step >= 3600_000 || seen.length > 43200_000 || seen.to < clock.now() - 43200_000 ? clocks.full(t) : step < 60_000 ? clocks.second(t) : clocks.minute(t);
+  const time = step > 86400_000 * 27 || clock.now() - t > 300 * 86400_000
+    ? clocks.dated(t)
+    : step >= 3600_000 || seen.length > 43200_000 || seen.to < clock.now() - 43200_000 ? clocks.full(t)
+    : step < 60_000 ? clocks.second(t)
+    : clocks.minute(t);
   const values = here.map((line) => {
     const [, , n, least, most] = line.points.find(([from]) => from === t) ?? [t, end, 0];
     const before = line.before.find(([from, to]) => from <= t && t < to)?.[2];
     const bounds = least === undefined || least === most ? "" : ` (${number(least)} – ${number(most)})`;
-    return { ...line, n, more: bounds + (before === undefined ? "" : `, before ${number(Math.round(before))}`), open: t >= line.open };
+    return {
+      ...line,
+      n,
+      more: bounds + (before === undefined ? "" : `, before ${number(Math.round(before))}`),
+      open: t >= line.open,
+    };
   });
   drawn.root.append(svg("g", { class: "cursor" }, svg("line", { x1: x, x2: x, y1: drawn.top, y2: drawn.bottom }),
     ...values.map(({ line, n }) => svg("circle", { "data-line": line, cx: x, cy: drawn.y(line, n), r: 4 }))));
-  const open = values.some((value) => value.open), missing = drawn.shades.filter((shade) => end > shade.from && t < shade.to).map((shade) => shade.sentence);
+  const open = values.some((value) => value.open);
+  const missing = drawn.shades.filter((shade) => end > shade.from && t < shade.to).map((shade) => shade.sentence);
   reading.replaceChildren(el("p", {}, `${time}, ${spoken(seen.step)}${open ? ", so far" : ""}`),
     ...values.map(({ name, line, n, more }) => el("p", { class: "value", "data-line": line },
-      el("span", { class: "swatch" }), el("bdi", {}, shown(name)), el("b", {}, number(n)), more === "" ? null : el("span", { class: "more-of" }, more.replace(/^[ ,]+/, "")))),
+      el("span", { class: "swatch" }),
+      el("bdi", {}, shown(name)),
+      el("b", {}, number(n)),
+      more === "" ? null : el("span", { class: "more-of" }, more.replace(/^[ ,]+/, "")))),
     ...missing.map((text) => el("p", { class: "missing" }, text)));
   placeReading(x);
   box.setAttribute("aria-valuenow", i);
-  box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${values.map(({ name, n, more }) => `${apart(name)} ${number(n)}${more}`).join(", ")}`);
+  const spokenValues = values.map(({ name, n, more }) => `${apart(name)} ${number(n)}${more}`).join(", ");
+  box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${spokenValues}`);
 }
 
 function placeReading(x) {
   const box = $("plot"), reading = $("reading"), room = box.clientWidth - reading.offsetWidth - 4;
-  reading.style.left = `${Math.max(4, Math.min(room, x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14)))}px`;
+  const beside = x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14);
+  reading.style.left = `${Math.max(4, Math.min(room, beside))}px`;
 }
 
 function press(event) {
@@ -380,7 +519,15 @@ function showDrag(event) {
   const [from, to] = dragged(event), clocks = clocksOf(seen.asked.zone), x = drawn.x(from);
   read(-1);
   drawn.root.querySelector(".selection")?.remove();
-  drawn.root.append(svg("rect", { class: "selection", x, y: drawn.top, width: Math.max(1, drawn.x(to) - x), height: drawn.bottom - drawn.top }));
+  drawn.root.append(
+    svg("rect", {
+      class: "selection",
+      x,
+      y: drawn.top,
+      width: Math.max(1, drawn.x(to) - x),
+      height: drawn.bottom - drawn.top,
+    }),
+  );
   $("reading").replaceChildren(el("p", {}, `${clocks.full(from)} to ${clocks.full(to)}`));
   $("reading").hidden = false;
   placeReading(drawn.x(to));
@@ -401,12 +548,17 @@ function endDrag() {
 
 // zoom asks for a part of the range, of at least some cells.
 function zoom(from, to) {
-  const { cell } = tierOf(seen.uniques ? about.unique_tiers : about.tiers, to - from, clock.now() - from), least = 4 * lengthOf(cell), middle = (from + to) / 2;
-  if (to - from < least) [from, to] = [middle - least / 2, middle + least / 2].map((t) => Math.round(t / lengthOf(cell)) * lengthOf(cell));
+  const { cell } = tierOf(seen.uniques ? about.unique_tiers : about.tiers, to - from, clock.now() - from);
+  const least = 4 * lengthOf(cell);
+  const middle = (from + to) / 2;
+  if (to - from < least) {
+    [from, to] = [middle - least / 2, middle + least / 2].map((t) => Math.round(t / lengthOf(cell)) * lengthOf(cell));
+  }
   if (to > seen.to) [from, to] = [from - (to - seen.to), seen.to];
   if (from <= seen.from && to >= seen.to) return;
   zooms++;
-  move(() => hooks.zoom?.(Math.round(Math.max(from, seen.begin)), Math.round(to))); // the tier need not hold all of the first step
+  // the tier need not hold all of the first step
+  move(() => hooks.zoom?.(Math.round(Math.max(from, seen.begin)), Math.round(to)));
 }
 
 function back() {
@@ -423,7 +575,16 @@ function move(ask) {
 
 function onKey(event) {
   const last = moments().length - 1, from = at < 0 ? last : at;
-  const to = { ArrowLeft: from - 1, ArrowDown: from - 1, ArrowRight: from + 1, ArrowUp: from + 1, PageUp: from - 10, PageDown: from + 10, Home: 0, End: last }[event.key];
+  const to = {
+    ArrowLeft: from - 1,
+    ArrowDown: from - 1,
+    ArrowRight: from + 1,
+    ArrowUp: from + 1,
+    PageUp: from - 10,
+    PageDown: from + 10,
+    Home: 0,
+    End: last,
+  }[event.key];
   if (event.key === "Escape") {
     if (dragFrom === undefined) back();
     endDrag();
@@ -431,7 +592,9 @@ function onKey(event) {
   }
   if (event.key === "Enter" && at >= 0) {
     event.preventDefault();
-    const quarter = (seen.to - seen.from) / 4, middle = lines()[0].points[at].slice(0, 2).reduce((a, b) => a + b) / 2, begin = Math.max(seen.from, Math.min(seen.to - quarter, middle - quarter / 2));
+    const quarter = (seen.to - seen.from) / 4;
+    const middle = lines()[0].points[at].slice(0, 2).reduce((a, b) => a + b) / 2;
+    const begin = Math.max(seen.from, Math.min(seen.to - quarter, middle - quarter / 2));
     zoom(moments()[indexAt(begin)], lines()[0].points[indexAt(begin + quarter)][1]);
   }
   if (to === undefined || last < 0) return;
@@ -442,16 +605,44 @@ function onKey(event) {
 // items are what the menu offers of the lines that are seen.
 function items() {
   if (!seen) return [];
-  const here = lines(), { step, requests, asked } = seen, name = `tallyroll-${here.length === 1 ? here[0].name.replace(/[^\w.-]+/g, "-").slice(0, 60) : `${here.length}-lines`}`;
+  const here = lines();
+  const { step, requests, asked } = seen;
+  const subject = here.length === 1 ? here[0].name.replace(/[^\w.-]+/g, "-").slice(0, 60) : `${here.length}-lines`;
+  const name = `tallyroll-${subject}`;
   const own = (line) => here.some(({ key, prefix }) => key === line.key && prefix === line.prefix);
-  const params = () => (isolated === "" ? requests : requestsOf(asked.lines.filter(own), { ...rangeAsked(requests[0].params, seen.wanted, asked.zone), uniques: seen.uniques })).map((request) => request.params);
-  const color = (line) => getComputedStyle(document.querySelector(`#plot [data-line="${line}"]`)).getPropertyValue("--ink").trim();
+  const params = () => (isolated === ""
+    ? requests
+    : requestsOf(
+      asked.lines.filter(own),
+      { ...rangeAsked(requests[0].params, seen.wanted, asked.zone), uniques: seen.uniques },
+    )).map((request) => request.params);
+  const color = (line) => getComputedStyle(
+    document.querySelector(`#plot [data-line="${line}"]`),
+  ).getPropertyValue("--ink").trim();
   const style = getComputedStyle($("chart"));
-  const narrow = $("scales").checkVisibility() ? [] : [["linear", "Linear scale"], ["log", "Log scale"], ...(here.length > 1 ? [["apart", "A chart for each"]] : [])].filter(([kind]) => kind !== scale);
+  const narrow = $("scales").checkVisibility()
+    ? []
+    : [
+      ["linear", "Linear scale"],
+      ["log", "Log scale"],
+      ...(here.length > 1 ? [["apart", "A chart for each"]] : []),
+    ].filter(([kind]) => kind !== scale);
   return [
     ...narrow.map(([kind, label]) => [label, () => show(kind)]),
     ["Download CSV", () => save(`${name}.csv`, "text/csv", csv(here, asked.zone))],
-    ["Download SVG", () => save(`${name}.svg`, "image/svg+xml", picture(drawn, here.map((line) => ({ name: line.name, color: color(line.line) })), style.backgroundColor, style.color))],
+    [
+      "Download SVG",
+      () => save(
+        `${name}.svg`,
+        "image/svg+xml",
+        picture(
+          drawn,
+          here.map((line) => ({ name: line.name, color: color(line.line) })),
+          style.backgroundColor,
+          style.color,
+        ),
+      ),
+    ],
     ["Copy as curl", () => copy(curl("v1/series", params()), "Copied the command.")],
     ["Copy as PromQL", () => copy(promql(here, step, seen.uniques), "Copied the query.")],
     ["Copy as a link", () => copy(location.href, "Copied the address of this view.")],

@@ -11,7 +11,11 @@ const byKey = (totals, complete) => new Map(totals.map((t) => [t.key, { complete
 // largest are the counters with most hits. whole is true if no counter with hits is missing.
 export async function largest(span, limit) {
   const answer = await askOrLast("v1/top", [...pairs(windowOf(span)), ["limit", limit]]);
-  return { ...answer, totals: byKey(answer.top, answer.complete), whole: answer.top.length < limit && !(answer.floor > 0) };
+  return {
+    ...answer,
+    totals: byKey(answer.top, answer.complete),
+    whole: answer.top.length < limit && !(answer.floor > 0),
+  };
 }
 
 // totalsOf are the totals of some counters.
@@ -34,18 +38,24 @@ export async function totalsBefore(span, keys) {
     if (top.length < mostListed && !(floor > 0)) return { totals: byKey(top, complete), complete, whole: true };
     return undefined;
   }
-  return { totals: keys.length === 0 ? new Map() : byKey((await post("v1/total", { keys, windows: [window], at })).totals), whole: false };
+  return {
+    totals: keys.length === 0 ? new Map() : byKey((await post("v1/total", { keys, windows: [window], at })).totals),
+    whole: false,
+  };
 }
 
 export const sumBefore = (prefix, span) => sumOf(prefix, span, windowBefore(span));
 
-// namesWith are counters whose names have a text in them: at least so many, if there are. A page of the service's may be
-// short although there is a next one.
+// namesWith are counters whose names have a text in them: at least so many, if there are. A page of the
+// service's may be short although there is a next one.
 export async function namesWith(text, limit) {
   const names = [];
   let after = "";
   for (let page = 0; page < 5 && names.length < limit; page++) {
-    const answer = await ask("v1/counters", [...(text ? [["match", text]] : []), ["limit", limit], ...(after ? [["after", after]] : [])]);
+    const answer = await ask(
+      "v1/counters",
+      [...(text ? [["match", text]] : []), ["limit", limit], ...(after ? [["after", after]] : [])],
+    );
     names.push(...answer.counters);
     after = answer.next;
     if (!after) break;
@@ -67,20 +77,31 @@ async function seriesOfKeys(keys, span) {
     length += more;
     chunks.at(-1).push(["key", key]);
   }
-  const answers = await Promise.all(chunks.filter((chunk) => chunk.length > 0).map((chunk) => ask("v1/series", [...chunk, ...rangeOf(span)])));
+  const answers = await Promise.all(
+    chunks.filter((chunk) => chunk.length > 0).map((chunk) => ask("v1/series", [...chunk, ...rangeOf(span)])),
+  );
   return answers.flatMap((answer) => answer.series ?? [answer]);
 }
 
 // rangeOf is a little less than a window, so that the tier of its length still reaches back to its beginning.
 function rangeOf(span) {
-  const step = stepOf(span), from = span.window ? span.from + Math.max(5000, (clock.now() - span.from) / 1000) : span.from;
-  return [["from", Math.ceil(from / 1000) * 1000], ...(span.to ? [["to", span.to]] : []), ["step", step], ...(zoneName && ofZone(step) ? [["tz", zoneName]] : [])];
+  const step = stepOf(span);
+  const from = span.window ? span.from + Math.max(5000, (clock.now() - span.from) / 1000) : span.from;
+  return [
+    ["from", Math.ceil(from / 1000) * 1000],
+    ...(span.to ? [["to", span.to]] : []),
+    ["step", step],
+    ...(zoneName && ofZone(step) ? [["tz", zoneName]] : []),
+  ];
 }
 
 // seriesOf are the series of counters, by name, and of groups of counters, by the name of the group: parents are the
 // levels of a tree, {prefix, group, limit}.
 export async function seriesOf(keys, parents, span) {
-  const groups = parents.map(({ prefix, group, limit }) => ask("v1/series", [["prefix", prefix], ["group", group], ["limit", Math.min(limit, mostListed)], ...rangeOf(span)]));
+  const groups = parents.map(({ prefix, group, limit }) => ask(
+    "v1/series",
+    [["prefix", prefix], ["group", group], ["limit", Math.min(limit, mostListed)], ...rangeOf(span)],
+  ));
   const [counters, ...levels] = await Promise.all([keys.length > 0 ? seriesOfKeys(keys, span) : [], ...groups]);
   const out = new Map(counters.map((series) => [`key ${series.key}`, series]));
   levels.forEach(({ series }, i) => series.forEach((line) => out.set(`${parents[i].group} ${line.key}`, line)));

@@ -1,5 +1,6 @@
-// The explorer: one table of counters, as a tree or a list, with their totals of the range, the change against the period
-// before, and a drawing over time. This file asks, and decides which rows there are; rows.js draws them.
+// The explorer: one table of counters, as a tree or a list, with their totals of the range, the change
+// against the period before, and a drawing over time. This file asks, and decides which rows there are;
+// rows.js draws them.
 import { $, put, repeat, say, segments } from "./dom.js";
 import { number, sentence, apart, roughly } from "./format.js";
 import { clock } from "./api.js";
@@ -29,14 +30,23 @@ let reload = () => {};
 // start begins to ask. hooks.answered hears each answer; hooks.empty is called while there are no counters at all.
 export function start(given) {
   hooks = given;
-  segments($("shape"), "shape", [["tree", "Tree"], ["flat", "List"]], view.flat ? "flat" : "tree", (shape) => change({ flat: shape === "flat" }));
-  segments($("order"), "order", [["total", "Largest"], ["change", "Growing"]], view.sort, (sort) => change({ sort, turned: false }));
+  segments(
+    $("shape"),
+    "shape",
+    [["tree", "Tree"], ["flat", "List"]],
+    view.flat ? "flat" : "tree",
+    (shape) => change({ flat: shape === "flat" }),
+  );
+  segments($("order"), "order", [["total", "Largest"], ["change", "Growing"]], view.sort, (sort) =>
+    change({ sort, turned: false }));
   $("more").addEventListener("click", () => {
     rows += page;
     if (data && (data.whole || view.find) && !data.next) draw();
     else reload();
   });
-  for (const button of document.querySelectorAll("#rows-table .sort")) button.addEventListener("click", () => sort(button.dataset.sort));
+  for (const button of document.querySelectorAll("#rows-table .sort")) {
+    button.addEventListener("click", () => sort(button.dataset.sort));
+  }
   onChange((parts) => {
     if (data && view.range !== data.range) live.clear();
     if (parts.range !== undefined || parts.find !== undefined || parts.flat !== undefined) rows = page;
@@ -102,21 +112,40 @@ async function list(span) {
     }
     beyond = !answer.whole;
   }
-  const about = { whole: !beyond, complete: answer?.complete, since: answer?.counting_since, asOf: answer ? Date.parse(answer.as_of) : undefined, floor: answer?.floor, stale: answer?.stale };
+  const about = {
+    whole: !beyond,
+    complete: answer?.complete,
+    since: answer?.counting_since,
+    asOf: answer ? Date.parse(answer.as_of) : undefined,
+    floor: answer?.floor,
+    stale: answer?.stale,
+  };
   if (view.find || (beyond && view.sort === "name")) {
     const found = await namesWith(view.find, rows);
     const totals = beyond ? await totalsOf(found.names, span) : answer.totals;
     if (beyond) Object.assign(about, stateOf([...totals.values()]));
-    return { ...about, next: found.more, nodes: found.names.map((name) => leafOf(name, totals.get(name) ?? nothingOf(answer))), others: await linesBeyond(span, totals) };
+    return {
+      ...about,
+      next: found.more,
+      nodes: found.names.map((name) => leafOf(name, totals.get(name) ?? nothingOf(answer))),
+      others: await linesBeyond(span, totals),
+    };
   }
-  return { ...about, next: beyond && rows < mostListed, nodes: answer.top.map((t) => leafOf(t.key, answer.totals.get(t.key))), others: await linesBeyond(span, answer.totals) };
+  return {
+    ...about,
+    next: beyond && rows < mostListed,
+    nodes: answer.top.map((t) => leafOf(t.key, answer.totals.get(t.key))),
+    others: await linesBeyond(span, answer.totals),
+  };
 }
 
 // nothingOf is the total of a counter that is not among all those with hits.
 const nothingOf = (answer) => ({ ...nothing, upper: answer?.floor === null ? null : 0, complete: answer?.complete });
 
 const stateOf = (totals) => ({
-  complete: totals.every((t) => t.complete), since: totals.map((t) => t.counting_since ?? "").sort().at(-1), floor: totals.some((t) => t.upper === null) ? null : 0,
+  complete: totals.every((t) => t.complete),
+  since: totals.map((t) => t.counting_since ?? "").sort().at(-1),
+  floor: totals.some((t) => t.upper === null) ? null : 0,
 });
 
 // linesBeyond are the totals of lines that the list does not have, by name.
@@ -128,7 +157,8 @@ async function linesBeyond(span, known) {
   return out;
 }
 
-// sums are the lines that are sums, except those that the service does not add up, because they are of too many counters.
+// sums are the lines that are sums, except those that the service does not add up, because they are of too
+// many counters.
 const crowds = new Set();
 const sums = () => view.lines.filter(({ prefix }) => prefix !== undefined && !crowds.has(prefix));
 
@@ -160,8 +190,14 @@ async function compare(span) {
     draw();
     return;
   }
-  const found = (data.whole && (await totalsBefore(span))) || (await totalsBefore(span, [...new Set([...needed.slice(0, mostListed / 2), ...view.lines.flatMap(({ key }) => key ?? [])])]));
-  for (const { name, prefix } of found.whole ? [] : sums()) found.totals.set(name, await sumBefore(prefix, span).catch(() => undefined));
+  const found = (data.whole && (await totalsBefore(span))) ||
+    (await totalsBefore(
+      span,
+      [...new Set([...needed.slice(0, mostListed / 2), ...view.lines.flatMap(({ key }) => key ?? [])])],
+    ));
+  for (const { name, prefix } of found.whole ? [] : sums()) {
+    found.totals.set(name, await sumBefore(prefix, span).catch(() => undefined));
+  }
   before = { ...found, question: question(), at: performance.now() };
   draw();
 }
@@ -172,11 +208,18 @@ function beforeOf(name) {
   return before.totals.get(name) ?? (before.whole ? { ...nothing, complete: before.complete } : undefined);
 }
 
-// leaves are the counters with what is known of them now. Of all counters, those are among them that have hits in the period
-// before only.
+// leaves are the counters with what is known of them now. Of all counters, those are among them that have
+// hits in the period before only.
 function leaves() {
-  const out = data.nodes.map((node) => ({ ...node, now: nowOf(node.name, node.now), before: beforeOf(node.name), recent: recentOf(node.name) }));
-  if (!data.whole || view.find || !compares(view, data.span) || before.question !== question() || !before.whole) return out;
+  const out = data.nodes.map((node) => ({
+    ...node,
+    now: nowOf(node.name, node.now),
+    before: beforeOf(node.name),
+    recent: recentOf(node.name),
+  }));
+  if (!data.whole || view.find || !compares(view, data.span) || before.question !== question() || !before.whole) {
+    return out;
+  }
   const known = new Set(out.map(({ name }) => name));
   for (const [key, total] of before.totals) {
     if (!known.has(key) && total.total > 0) out.push(leafOf(key, nothingOf(data), total, recentOf(key)));
@@ -202,7 +245,9 @@ const ranks = new Map();
 let order = "";
 function inOrder(nodes) {
   const out = ordered(nodes, view.sort, view.turned);
-  return ranks.size === 0 ? out : out.sort((a, b) => (ranks.get(a.id) ?? Infinity) - (ranks.get(b.id) ?? Infinity) || 0);
+  return ranks.size === 0
+    ? out
+    : out.sort((a, b) => (ranks.get(a.id) ?? Infinity) - (ranks.get(b.id) ?? Infinity) || 0);
 }
 
 // settle forgets the order if it may change, and remembers it if not.
@@ -214,16 +259,21 @@ function settle(all) {
   if (keep) all.forEach(({ id }, i) => ranks.set(id, i));
 }
 
-// judge compares a node with the period before. Where no worker counted, no hits are not 0: only those that carried a time of
-// their own are known.
+// judge compares a node with the period before. Where no worker counted, no hits are not 0: only those that
+// carried a time of their own are known.
 function judge(node) {
   const gap = missing();
   if (gap?.kind === "uncounted" && node.now?.total === 0) node.now = { ...node.now, uncounted: gap.long };
-  const unknown = !node.now || node.now.upper === null || node.now.uncounted, recent = unknown ? undefined : node.recent;
+  const unknown = !node.now || node.now.upper === null || node.now.uncounted;
+  const recent = unknown ? undefined : node.recent;
   node.change = node.now ? changeOf(recent ?? node.now, node.before) : undefined;
   if (recent && node.change.size > -Infinity) {
     const length = roughly(before.length / 1000);
-    Object.assign(node.change, { text: `${node.change.text} in ${length}`, title: `Counting is younger than the range, so this compares the last ${length} with the ${length} before. ${node.change.title}` });
+    Object.assign(node.change, {
+      text: `${node.change.text} in ${length}`,
+      title: "Counting is younger than the range, so this compares " +
+        `the last ${length} with the ${length} before. ${node.change.title}`,
+    });
   }
 }
 
@@ -240,10 +290,22 @@ function flatten(nodes, out = []) {
 // pinned are nodes for the lines of the chart that the table does not show otherwise.
 function pinned(shown) {
   return view.lines.filter((line) => !shown.some((node) => sameLine(node.line, line))).map((line) => {
-    const node = { ...leafOf(line.name, undefined), line, pinned: true, id: `line ${line.key ?? line.prefix} ${line.key === undefined}` };
-    const listed = data.nodes.find(({ name }) => name === line.key)?.now ?? data.others.get(line.name) ?? (data.whole ? nothingOf(data) : undefined);
-    const here = line.key === undefined ? sumsHere(line) : { now: nowOf(line.key, listed), before: beforeOf(line.key), recent: recentOf(line.key) };
-    Object.assign(node, here, { now: here.now ?? data.others.get(line.name), before: here.before ?? beforeOf(line.name) });
+    const node = {
+      ...leafOf(line.name, undefined),
+      line,
+      pinned: true,
+      id: `line ${line.key ?? line.prefix} ${line.key === undefined}`,
+    };
+    const listed = data.nodes.find(({ name }) => name === line.key)?.now ??
+      data.others.get(line.name) ??
+      (data.whole ? nothingOf(data) : undefined);
+    const here = line.key === undefined
+      ? sumsHere(line)
+      : { now: nowOf(line.key, listed), before: beforeOf(line.key), recent: recentOf(line.key) };
+    Object.assign(node, here, {
+      now: here.now ?? data.others.get(line.name),
+      before: here.before ?? beforeOf(line.name),
+    });
     judge(node);
     return node;
   });
@@ -253,13 +315,22 @@ function pinned(shown) {
 function sumsHere({ prefix }) {
   if (!data.whole) return {};
   const of = leaves().filter(({ name }) => name.startsWith(prefix));
-  const add = (part, complete) => (of.some((leaf) => !leaf[part]) ? undefined : { ...sum(of, (leaf) => leaf[part]), complete });
-  return { now: add("now", data.complete), ...(before.whole ? { before: add("before", before.complete), recent: before.recent && add("recent") } : {}) };
+  const add = (part, complete) => (
+    of.some((leaf) => !leaf[part]) ? undefined : { ...sum(of, (leaf) => leaf[part]), complete }
+  );
+  return {
+    now: add("now", data.complete),
+    ...(before.whole ? { before: add("before", before.complete), recent: before.recent && add("recent") } : {}),
+  };
 }
 
 // summarize shows the sum of all counters. Of more than can be listed, that of the largest is a lower bound.
 function summarize() {
-  const node = { now: { total: 0, lower: data.nodes.reduce((n, { now }) => n + now.lower, 0), upper: null }, ...sumsHere({ prefix: "" }), whole: data.whole };
+  const node = {
+    now: { total: 0, lower: data.nodes.reduce((n, { now }) => n + now.lower, 0), upper: null },
+    ...sumsHere({ prefix: "" }),
+    whole: data.whole,
+  };
   judge(node);
   drawSummary(node, compares(view, data.span));
 }
@@ -273,11 +344,21 @@ export function draw() {
   visible = [...pins, ...some];
   if (!view.find) summarize();
   const top = Math.max(1, ...all.map(({ now }) => now.total));
-  drawRows(visible, (node, last) => ({ largest: top, line: lineOf(node.line), open: open.has(node.id), first: Boolean(last?.pinned) && !node.pinned }));
+  drawRows(visible, (node, last) => ({
+    largest: top,
+    line: lineOf(node.line),
+    open: open.has(node.id),
+    first: Boolean(last?.pinned) && !node.pinned,
+  }));
   drawHeads(all);
   const more = all.length > rows || data.next;
   $("more").hidden = !more;
-  put($("more"), data.whole && !view.find && !data.next ? `Show ${number(Math.min(page, all.length - rows))} more of ${number(all.length - rows)}` : `Show ${page} more`);
+  put(
+    $("more"),
+    data.whole && !view.find && !data.next
+      ? `Show ${number(Math.min(page, all.length - rows))} more of ${number(all.length - rows)}`
+      : `Show ${page} more`,
+  );
   put($("list-note"), notes(all).join(" "));
   $("shape").hidden = !data.whole || !data.nodes.some(({ name }) => hasParts(name)) || view.find !== "";
   paint();
@@ -305,18 +386,35 @@ function drawHeads(all) {
 // missing is what the totals of the range may lack.
 function missing() {
   const { complete, floor, since, span } = data;
-  return gapOf({ complete: complete !== false, upper: floor === null ? null : 0, counting_since: since, from: span.from, to: span.to ?? clock.now() });
+  return gapOf({
+    complete: complete !== false,
+    upper: floor === null ? null : 0,
+    counting_since: since,
+    from: span.from,
+    to: span.to ?? clock.now(),
+  });
 }
 
 // notes are what the table cannot say by itself.
 function notes(all) {
   const out = [];
-  if (view.find && all.length === 0) out.push(`No counter’s name has “${apart(view.find)}” in it. Enter shows it all the same.`);
-  if (!view.find && data.nodes.length > 0 && data.nodes.every(({ now }) => now.total === 0) && missing()?.kind !== "uncounted") out.push(`No hits ${nameOf(view)}.`);
+  if (view.find && all.length === 0) {
+    out.push(`No counter’s name has “${apart(view.find)}” in it. Enter shows it all the same.`);
+  }
+  if (!view.find &&
+    data.nodes.length > 0 &&
+    data.nodes.every(({ now }) => now.total === 0) &&
+    missing()?.kind !== "uncounted") {
+    out.push(`No hits ${nameOf(view)}.`);
+  }
   if (!data.whole && !view.find) {
     const bound = data.floor > 0 && !data.next ? `, which have at most ${number(data.floor)} hits each` : "";
-    if (view.sort !== "name") out.push(`More counters than can be a tree: these are the largest. Search finds all others${bound}.`);
-    if (view.sort === "change") out.push(`Ordered by change among the ${number(Math.min(data.nodes.length, Math.max(compared, rows)))} largest.`);
+    if (view.sort !== "name") {
+      out.push(`More counters than can be a tree: these are the largest. Search finds all others${bound}.`);
+    }
+    if (view.sort === "change") {
+      out.push(`Ordered by change among the ${number(Math.min(data.nodes.length, Math.max(compared, rows)))} largest.`);
+    }
   }
   if (view.lines.length >= most) out.push(full);
   const gap = missing();
@@ -361,7 +459,11 @@ function seriesWanted() {
 function paint() {
   const { question: of, series, span } = trends;
   for (const node of visible) {
-    drawTrend(node.id, of === question() ? series.get(node.members ? `${node.depth} ${node.group}` : `key ${node.name}`) : undefined, span);
+    drawTrend(
+      node.id,
+      of === question() ? series.get(node.members ? `${node.depth} ${node.group}` : `key ${node.name}`) : undefined,
+      span,
+    );
   }
 }
 

@@ -14,9 +14,11 @@ export function sentence(text) {
   return trimmed === "" ? "" : trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
 }
 
-// shown writes a name so that every character is visible. Characters that turn the direction of what follows are written as JSON
-// writes them: a name could look like another one with them, or change the text around it.
-export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+// shown writes a name so that every character is visible. Characters that turn the direction of what follows
+// are written as JSON writes them: a name could look like another one with them, or change the text around
+// it.
+export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) =>
+  `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
 
 // apart is shown for a text without elements: letters that are written from the right leave what follows alone.
 export const apart = (name) => (/[^ -~]/.test(name) ? `\u2068${shown(name)}\u2069` : name);
@@ -60,8 +62,20 @@ export const roughly = (s) => (s < 120 ? `${Math.round(s)} s` : ago(s));
 
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 const minute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const second = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const full = new Intl.DateTimeFormat("en", { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const second = new Intl.DateTimeFormat("en", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
+const full = new Intl.DateTimeFormat("en", {
+  weekday: "short",
+  day: "numeric",
+  month: "short",
+  hour: "2-digit",
+  minute: "2-digit",
+  hourCycle: "h23",
+});
 
 export const onDay = (t) => day.format(t);
 export const atMinute = (t) => minute.format(t);

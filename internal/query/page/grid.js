@@ -9,7 +9,8 @@ const rowOf = (event) => event.target.closest?.("#rows > tr");
 export function start() {
   const body = $("rows"), table = $("rows-table");
   // Where there is no room for all columns, the reader chooses one.
-  segments($("column"), "column", [["total", "Hits"], ["rate", "Change"], ["trend", "Over time"]], table.dataset.column, (column) => {
+  const columns = [["total", "Hits"], ["rate", "Change"], ["trend", "Over time"]];
+  segments($("column"), "column", columns, table.dataset.column, (column) => {
     table.dataset.column = column;
     if (column === "total") change({ sort: "total", turned: false });
     if (column === "rate") change({ sort: "change", turned: false });
@@ -46,9 +47,14 @@ function onKey(event) {
   const at = visible.indexOf(node), last = visible.length - 1;
   const go = (to) => focusRow(visible[Math.max(0, Math.min(last, to))].id);
   const act = {
-    ArrowDown: () => go(at + 1), ArrowUp: () => (at === 0 ? $("search").focus() : go(at - 1)), PageDown: () => go(at + 10), PageUp: () => go(at - 10),
+    ArrowDown: () => go(at + 1),
+    ArrowUp: () => (at === 0 ? $("search").focus() : go(at - 1)),
+    PageDown: () => go(at + 10),
+    PageUp: () => go(at - 10),
     Home: () => go(0), End: () => go(last), Enter: () => pick(node), " ": () => pick(node), Escape: hideTip,
-    ArrowRight: () => (node.members && row.getAttribute("aria-expanded") === "false" ? expand(node, true) : node.members && go(at + 1)),
+    ArrowRight: () => (
+      node.members && row.getAttribute("aria-expanded") === "false" ? expand(node, true) : node.members && go(at + 1)
+    ),
     ArrowLeft: () => {
       if (row.getAttribute("aria-expanded") === "true") return expand(node, false);
       const parent = visible.slice(0, at).findLastIndex(({ level, pinned }) => !pinned && level < node.level);

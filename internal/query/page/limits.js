@@ -4,7 +4,12 @@ import { ago, apart, atSecond, compact, moment, number, sentence, shown, spoken 
 import { ask, call, clock } from "./api.js";
 
 const listed = 20; // busiest keys
-const policies = { cells: "in cells: exact to a 60th of the window", log: "in a log: exact", stream: "in a stream: exact", concurrent: "as leases: how many at once" };
+const policies = {
+  cells: "in cells: exact to a 60th of the window",
+  log: "in a log: exact",
+  stream: "in a stream: exact",
+  concurrent: "as leases: how many at once",
+};
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
 let limits = new Map(); // by name, as the service answered
@@ -20,7 +25,9 @@ export function start() {
   look = repeat(() => (asked ? drawUse() : 3600), "limits");
   $("use-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    lookAt(Object.fromEntries([...$("use-fields").querySelectorAll("input")].map((input) => [input.name, input.value])));
+    lookAt(
+      Object.fromEntries([...$("use-fields").querySelectorAll("input")].map((input) => [input.name, input.value])),
+    );
   });
 }
 
@@ -54,15 +61,26 @@ function draw(all, one) {
   const none = limits.size === 0;
   $("limits-table").hidden = $("limit-split").hidden = none;
   if (none) {
-    $("limits-note").replaceChildren("No limit has a name yet. Write a file of limits, and start ", el("code", {}, "query"), " with ", el("code", {}, "QUERY_LIMITS_FILE"), " set to it: then POST /v1/take decides under them, and this view shows what it decides.");
+    $("limits-note").replaceChildren(
+      "No limit has a name yet. Write a file of limits, and start ",
+      el("code", {}, "query"),
+      " with ",
+      el("code", {}, "QUERY_LIMITS_FILE"),
+      " set to it: then POST /v1/take decides under them, and this view shows what it decides.",
+    );
     return;
   }
-  put($("limits-note"), counts ? "" : "This service counts no takes (QUERY_TAKE=off): it only looks at limits, and resets none.");
+  put(
+    $("limits-note"),
+    counts ? "" : "This service counts no takes (QUERY_TAKE=off): it only looks at limits, and resets none.",
+  );
   drawRows();
   if (one?.limit === chosen) drawBusiest(one);
 }
 
-const room = (limit) => limit.unlimited ? "any number" : `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
+const room = (limit) => limit.unlimited
+  ? "any number"
+  : `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
 
 // rate is a number per second as it is read at a glance.
 const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? n.toFixed(1) : compact(Math.round(n)));
@@ -78,7 +96,9 @@ function drawRows() {
   [...limits.values()].forEach((limit, i) => {
     const row = rows.get(limit.limit) ?? makeRow(limit.limit);
     if (!held && box.children[i] !== row.node) box.insertBefore(row.node, box.children[i]);
-    put(row.allows, `${room(limit)}${limit.mode === "shadow" ? ", shadow: refuses nothing" : ""}${limit.share ? `, shares of ${number(limit.share.hits)}` : ""}`);
+    const shadow = limit.mode === "shadow" ? ", shadow: refuses nothing" : "";
+    const shares = limit.share ? `, shares of ${number(limit.share.hits)}` : "";
+    put(row.allows, `${room(limit)}${shadow}${shares}`);
     put(row.fields[0], rate(limit.allowed_per_second));
     put(row.fields[1], rate(limit.refused_per_second + limit.would_refuse_per_second));
     row.fields[1].classList.toggle("bad", limit.refused_per_second > 0);
@@ -94,7 +114,13 @@ function drawRows() {
 function makeRow(name) {
   const pick = el("button", { type: "button", class: "pick-limit" }, el("bdi", {}, name));
   const allows = el("td", { "data-wide": "" });
-  const fields = ["Allowed per s", "Refused per s", "Allowed", "Refused", "Not decided"].map((text) => el("td", { class: "number", "data-name": text }));
+  const fields = [
+    "Allowed per s",
+    "Refused per s",
+    "Allowed",
+    "Refused",
+    "Not decided",
+  ].map((text) => el("td", { class: "number", "data-name": text }));
   const node = el("tr", { onclick: () => choose(name) }, el("th", { scope: "row" }, pick), allows, ...fields);
   $("limits-rows").append(node);
   const row = { node, pick, allows, fields };
@@ -122,7 +148,9 @@ function valuesOf(limit, key) {
   if (!found) return undefined;
   const decode = (text) => (limit.variables.length > 1 ? decodeURIComponent(text) : text);
   try {
-    return Object.fromEntries(limit.variables.map((name, i) => [name, decode(found[i + 1]).replace(name === "ip" ? /\/64$/ : /^$/, "")]));
+    return Object.fromEntries(
+      limit.variables.map((name, i) => [name, decode(found[i + 1]).replace(name === "ip" ? /\/64$/ : /^$/, "")]),
+    );
   } catch {
     return undefined;
   }
@@ -131,7 +159,14 @@ function valuesOf(limit, key) {
 function drawBusiest(limit) {
   put($("busiest-title"), `Busiest keys of ${limit.limit}`);
   put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
-  put($("use-about"), `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. Without Redis, ${fails[limit.fail]}.${limit.bound ? ` Each process takes hits in advance, and can allow ${number(limit.bound)} more.` : ""}`);
+  const inAdvance = limit.bound
+    ? ` Each process takes hits in advance, and can allow ${number(limit.bound)} more.`
+    : "";
+  put(
+    $("use-about"),
+    `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. ` +
+      `Without Redis, ${fails[limit.fail]}.${inAdvance}`,
+  );
   drawFields(limit);
   const box = $("busiest-rows");
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
@@ -142,14 +177,39 @@ function drawBusiest(limit) {
     refused.style.width = `${(100 * k.refused) / most}%`;
     const values = valuesOf(limit, k.key);
     const name = values
-      ? el("button", { type: "button", class: "pick", "data-key": k.key, title: `Look at the use of ${apart(k.key)}`, onclick: () => lookAt(values) }, el("bdi", {}, shown(k.key)))
+      ? el(
+        "button",
+        {
+          type: "button",
+          class: "pick",
+          "data-key": k.key,
+          title: `Look at the use of ${apart(k.key)}`,
+          onclick: () => lookAt(values),
+        },
+        el("bdi", {}, shown(k.key)),
+      )
       : el("bdi", { class: "pick" }, shown(k.key));
     return el("tr", {}, el("th", { scope: "row" }, all, refused, name),
-      el("td", { class: "number", title: k.error ? `between ${number(k.decisions - k.error)} and ${number(k.decisions)}` : "exact" }, `${k.error ? "≤ " : ""}${number(k.decisions)}`),
+      el(
+        "td",
+        {
+          class: "number",
+          title: k.error ? `between ${number(k.decisions - k.error)} and ${number(k.decisions)}` : "exact",
+        },
+        `${k.error ? "≤ " : ""}${number(k.decisions)}`,
+      ),
       el("td", { class: `number ${k.refused ? "bad" : ""}` }, number(k.refused)));
   }));
-  if (focused !== undefined) [...box.querySelectorAll("[data-key]")].find((node) => node.dataset.key === focused)?.focus();
-  put($("busiest-note"), limit.busiest.length === 0 ? "No decision in the last minutes." : limit.others_at_most === 0 ? "There are no others." : `No other key had more than ${number(limit.others_at_most)} decisions.`);
+  if (focused !== undefined) {
+    [...box.querySelectorAll("[data-key]")].find((node) => node.dataset.key === focused)?.focus();
+  }
+  put(
+    $("busiest-note"),
+    limit.busiest.length === 0
+      ? "No decision in the last minutes."
+      : limit.others_at_most === 0 ? "There are no others."
+      : `No other key had more than ${number(limit.others_at_most)} decisions.`,
+  );
 }
 
 const labels = { key: "Key", ip: "Address", method: "Method", host: "Host", path: "Path" };
@@ -159,8 +219,9 @@ function drawFields(limit) {
   const box = $("use-fields"), names = `${limit.limit} ${limit.variables.join()}`;
   if (box.dataset.of === names) return; // the reader may be typing
   box.dataset.of = names;
-  box.replaceChildren(...limit.variables.map((name) => el("label", {}, labelOf(name),
-    el("input", { name, required: true, maxlength: 512, autocomplete: "off", autocapitalize: "off", spellcheck: "false" }))));
+  const plain = { required: true, maxlength: 512, autocomplete: "off", autocapitalize: "off", spellcheck: "false" };
+  box.replaceChildren(...limit.variables.map((name) =>
+    el("label", {}, labelOf(name), el("input", { name, ...plain }))));
 }
 
 function lookAt(values) {
@@ -180,7 +241,9 @@ async function drawUse() {
     const answer = await ask("v1/limit", question());
     if (values === asked && !resetting) showUse(limit, values, answer);
   } catch (error) {
-    if (values === asked) $("use-found").replaceChildren(el("p", { class: "note bad", role: "alert" }, sentence(error.message)));
+    if (values === asked) {
+      $("use-found").replaceChildren(el("p", { class: "note bad", role: "alert" }, sentence(error.message)));
+    }
     return error.status === 400 ? 3600 : 5;
   }
   return 2;
@@ -188,14 +251,32 @@ async function drawUse() {
 
 function showUse(limit, values, answer) {
   const box = $("use-found"), used = Math.max(0, limit.max - answer.remaining), name = keyOf(values);
-  const text = limit.unlimited ? "Unlimited: nothing is counted" : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
+  const text = limit.unlimited
+    ? "Unlimited: nothing is counted"
+    : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
   const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
-  const next = fits ? `The next ${hit} is allowed.` : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.` : limit.max === 0 ? `The next ${hit} is refused: this limit refuses always.` : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
-  const margin = answer.certain ? "" : answer.source === "local" ? " Redis does not answer: this is the count of one process." : " Hits of the oldest cell decide, so the opposite may be true.";
+  const next = fits
+    ? `The next ${hit} is allowed.`
+    : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.`
+    : limit.max === 0 ? `The next ${hit} is refused: this limit refuses always.`
+    : `The next ${hit} is refused. It is allowed in ${ago(answer.retry_after)} if nothing else comes.`;
+  const margin = answer.certain
+    ? ""
+    : answer.source === "local" ? " Redis does not answer: this is the count of one process."
+    : " Hits of the oldest cell decide, so the opposite may be true.";
   if (box.dataset.of !== `${chosen} ${JSON.stringify(values)}` || !box.querySelector("[role=meter]")) {
     box.dataset.of = `${chosen} ${JSON.stringify(values)}`;
     box.replaceChildren(el("h3", {}, el("bdi", {}, shown(name))),
-      el("div", { class: "meter", role: "meter", "aria-label": `Use of ${apart(name)} under ${limit.limit}`, "aria-valuemin": 0 }, el("span", {})),
+      el(
+        "div",
+        {
+          class: "meter",
+          role: "meter",
+          "aria-label": `Use of ${apart(name)} under ${limit.limit}`,
+          "aria-valuemin": 0,
+        },
+        el("span", {}),
+      ),
       el("p", { class: "used" }), el("p", { class: "note", "data-part": "next" }),
       el("p", { id: "use-reset" }));
     if (counts) offerReset(name);
@@ -222,8 +303,21 @@ function offerReset(name, focus = false) {
 function confirmReset(name) {
   const keep = el("button", { type: "button", class: "button", onclick: () => offerReset(name, true) }, "Keep them");
   const forget = el("button", { type: "button", class: "button red", onclick: () => reset(name) }, "Forget them");
-  $("use-reset").replaceChildren(el("span", { role: "group", "aria-label": "Confirm", onkeydown: (event) => { if (event.key === "Escape") offerReset(name, true); } },
-    el("span", {}, "Forget all hits of ", el("bdi", {}, shown(name)), ` under ${chosen}?`), " ", forget, " ", keep));
+  $("use-reset").replaceChildren(
+    el(
+      "span",
+      {
+        role: "group",
+        "aria-label": "Confirm",
+        onkeydown: (event) => { if (event.key === "Escape") offerReset(name, true); },
+      },
+      el("span", {}, "Forget all hits of ", el("bdi", {}, shown(name)), ` under ${chosen}?`),
+      " ",
+      forget,
+      " ",
+      keep,
+    ),
+  );
   keep.focus();
 }
 

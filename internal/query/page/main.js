@@ -36,28 +36,40 @@ async function askAgain() {
   if (JSON.stringify(now.tiers) !== JSON.stringify(about.tiers)) location.reload();
 }
 
-// The live connection moves the counters of the chart, if their range rolls on, and shows how fresh all numbers are: for
-// that, any counter will do.
+// The live connection moves the counters of the chart, if their range rolls on, and shows how fresh all
+// numbers are: for that, any counter will do.
 let listening = JSON.stringify({ keys: [] });
 const listens = () => JSON.parse(listening).keys.length > 0;
 function listen() {
   const span = spanOf(view), keys = span.window ? view.lines.flatMap(({ key }) => key ?? []) : [];
-  const question = { keys: keys.length > 0 ? keys : [explore.anyCounter()].filter(Boolean).slice(0, 1), windows: [keys.length > 0 ? span.window : about.windows[0]] };
+  const question = {
+    keys: keys.length > 0 ? keys : [explore.anyCounter()].filter(Boolean).slice(0, 1),
+    windows: [keys.length > 0 ? span.window : about.windows[0]],
+  };
   if (JSON.stringify(question) === listening) return;
-  if (keys.length === 0 && listens() && JSON.parse(listening).windows[0] === question.windows[0]) return; // another counter would do no better
+  // another counter would do no better
+  if (keys.length === 0 && listens() && JSON.parse(listening).windows[0] === question.windows[0]) return;
   listening = JSON.stringify(question);
   connect(hear, question);
 }
 
-// showChart has the chart ask again if it is to show something else. Until counting has filled the half of the range, a reader
-// who has chosen none sees the time since counting began.
+// showChart has the chart ask again if it is to show something else. Until counting has filled the half of
+// the range, a reader who has chosen none sees the time since counting began.
 let drawn = "";
 function showChart() {
   const span = spanOf(view), now = clock.now();
-  const young = view.range === usual && span.window && since > span.from && now - since < (now - span.from) / 2 && !new URLSearchParams(location.search).has("range");
+  const young = view.range === usual &&
+    span.window &&
+    since > span.from &&
+    now - since < (now - span.from) / 2 &&
+    !new URLSearchParams(location.search).has("range");
   // Its first minutes would be a few slabs of the next tier: the finest tier shows seconds.
-  const [finest] = about.tiers, newest = young && now - since > lengthOf(finest.window) && now - since < 5 * lengthOf(finest.window);
-  const [window, from] = newest ? [finest.window, null] : young ? ["", since] : [span.window, span.window ? null : span.from];
+  const [finest] = about.tiers;
+  const newest = young && now - since > lengthOf(finest.window) && now - since < 5 * lengthOf(finest.window);
+  const [window, from] = newest
+    ? [finest.window, null]
+    : young ? ["", since]
+    : [span.window, span.window ? null : span.from];
   const question = {
     lines: view.lines, window, from, to: span.to, step: view.step, zone: zoneName, of: view.of,
     before: compares(view, span) && span.from - span.before[0],
@@ -97,7 +109,12 @@ function reveal(numbers) {
 function showToken(token) {
   if (!token) return;
   const words = [];
-  if (token.prefixes) words.push(`Your token ${token.name} is about counters that begin with ${token.prefixes.join(" or ")}: this page shows no others.`);
+  if (token.prefixes) {
+    words.push(
+      `Your token ${token.name} is about counters that begin with ${token.prefixes.join(" or ")}: ` +
+        "this page shows no others.",
+    );
+  }
   if (!token.may.includes("admin")) {
     words.push("Limits and Operate are for tokens with the right admin.");
     for (const view of ["limits", "operate"]) $("views").querySelector(`[data-to="${view}"]`).hidden = true;
@@ -153,7 +170,12 @@ function show() {
 // note shows what the address asks for and the page does not show.
 function note() {
   const asked = view.lines.length + view.waiting.length;
-  const waiting = view.waiting.length === 0 ? [] : [`Of the ${asked} lines of this address the chart shows ${view.lines.length}, as many as can be distinguished. Take one out, and the next takes its place.`];
+  const waiting = view.waiting.length === 0
+    ? []
+    : [
+      `Of the ${asked} lines of this address the chart shows ${view.lines.length}, as many as can be ` +
+        "distinguished. Take one out, and the next takes its place.",
+    ];
   $("view-note").textContent = [...waiting, ...view.unmet].join(" ");
 }
 

@@ -1,4 +1,5 @@
-// A menu behind a button, for whatever stands in sight. It is of the document's top layer, so that no table cuts it off.
+// A menu behind a button, for whatever stands in sight. It is of the document's top layer, so that no table
+// cuts it off.
 import { el } from "./dom.js";
 
 // toast shows what was done, and has screen readers read it out.
@@ -12,14 +13,31 @@ export function tell(text) {
   fading = setTimeout(() => { toast.textContent = ""; }, 5000);
 }
 
-// menu makes the button. items gives, whenever the menu is opened, a list of [label, act]; what act returns, or promises,
-// is shown.
+// menu makes the button. items gives, whenever the menu is opened, a list of [label, act]; what act returns,
+// or promises, is shown.
 export function menu(label, items) {
   const list = el("div", { class: "menu", role: "menu", popover: "auto", "aria-label": label });
-  const button = el("button", { type: "button", class: "menu-button", "aria-label": label, title: label, "aria-haspopup": "menu", "aria-expanded": "false" }, "⋯");
+  const button = el(
+    "button",
+    {
+      type: "button",
+      class: "menu-button",
+      "aria-label": label,
+      title: label,
+      "aria-haspopup": "menu",
+      "aria-expanded": "false",
+    },
+    "⋯",
+  );
   const all = () => [...list.children];
   const open = (which) => {
-    list.replaceChildren(...items().map(([text, act]) => el("button", { type: "button", role: "menuitem", tabindex: "-1", onclick: () => run(act) }, text)));
+    list.replaceChildren(
+      ...items().map(([text, act]) => el(
+        "button",
+        { type: "button", role: "menuitem", tabindex: "-1", onclick: () => run(act) },
+        text,
+      )),
+    );
     list.showPopover({ source: button });
     place();
     all().at(which)?.focus();
@@ -57,7 +75,12 @@ export function menu(label, items) {
   list.addEventListener("toggle", (event) => button.setAttribute("aria-expanded", String(event.newState === "open")));
   list.addEventListener("keydown", (event) => {
     const own = all(), at = own.indexOf(document.activeElement);
-    const to = { ArrowDown: (at + 1) % own.length, ArrowUp: (at - 1 + own.length) % own.length, Home: 0, End: own.length - 1 }[event.key];
+    const to = {
+      ArrowDown: (at + 1) % own.length,
+      ArrowUp: (at - 1 + own.length) % own.length,
+      Home: 0,
+      End: own.length - 1,
+    }[event.key];
     if (to !== undefined) own[to].focus();
     else if (event.key === "Escape" || event.key === "Tab") close();
     else return;
@@ -74,7 +97,8 @@ export async function copy(text, done) {
     await navigator.clipboard.writeText(text);
     return done;
   }
-  const field = el("textarea", { class: "hidden", "aria-hidden": "true", tabindex: "-1" }), had = document.activeElement;
+  const field = el("textarea", { class: "hidden", "aria-hidden": "true", tabindex: "-1" });
+  const had = document.activeElement;
   field.value = text;
   document.body.append(field);
   field.select();

@@ -18,7 +18,10 @@ async function load() {
   const asked = [reason, pages.length].join();
   try {
     namespace ??= (await ask("v1/about")).namespace;
-    const [fleet, refused] = await Promise.all([ask("v1/streams"), ask("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)])]);
+    const [fleet, refused] = await Promise.all([
+      ask("v1/streams"),
+      ask("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)]),
+    ]);
     if (asked !== [reason, pages.length].join()) return 0; // the reader has turned the page meanwhile
     $("operate-parts").hidden = false;
     $("operate-trouble").replaceChildren();
@@ -36,12 +39,23 @@ function fail(error) {
   put($("operate-note"), "");
   if (error.status !== 501) {
     if (error.status === 403) $("operate-parts").hidden = true; // the token may not
-    $("operate-trouble").replaceChildren(el("p", { class: "note bad" }, `${sentence(error.message)} This view comes back by itself.`));
+    $("operate-trouble").replaceChildren(
+      el("p", { class: "note bad" }, `${sentence(error.message)} This view comes back by itself.`),
+    );
     return 5;
   }
   $("operate-parts").hidden = true;
   $("operate-trouble").replaceChildren(el("section", { class: "card" }, el("h2", {}, "This view needs NATS"),
-    el("p", { class: "note" }, el("code", {}, "NATS_URL"), " of ", el("code", {}, "query"), " is set to nothing. Set it to the NATS of your workers, and start ", el("code", {}, "query"), " again, to see streams, workers and refused hits:"),
+    el(
+      "p",
+      { class: "note" },
+      el("code", {}, "NATS_URL"),
+      " of ",
+      el("code", {}, "query"),
+      " is set to nothing. Set it to the NATS of your workers, and start ",
+      el("code", {}, "query"),
+      " again, to see streams, workers and refused hits:",
+    ),
     el("pre", { tabindex: "0" }, el("code", {}, "NATS_URL=nats://127.0.0.1:4222 query")),
     el("p", { class: "note" }, "All else works without it.")));
   return 60;
@@ -56,42 +70,122 @@ function stateOf(stream) {
 }
 
 function words(level, text) {
-  return el("span", { class: "words", "data-state": level || false }, el("span", { class: "dot", "aria-hidden": "true" }), text);
+  return el(
+    "span",
+    { class: "words", "data-state": level || false },
+    el("span", { class: "dot", "aria-hidden": "true" }),
+    text,
+  );
 }
 
 const table = (id, columns, rows) => el("table", { class: "states", "aria-labelledby": id },
-  el("thead", {}, el("tr", {}, ...columns.map(([text, kind]) => el("th", { scope: "col", class: kind }, text)))), el("tbody", {}, ...rows));
+  el("thead", {}, el("tr", {}, ...columns.map(([text, kind]) => el("th", { scope: "col", class: kind }, text)))),
+  el("tbody", {}, ...rows));
 
 function drawStreams({ streams, workers }) {
   if (streams.length === 0) {
-    $("streams").replaceChildren(el("p", { class: "note" }, "There are no streams of hits yet. A worker makes one when it starts."));
+    $("streams").replaceChildren(
+      el("p", { class: "note" }, "There are no streams of hits yet. A worker makes one when it starts."),
+    );
     return;
   }
   const leaving = new Set(workers.filter((w) => w.leaving).map((w) => w.worker));
-  $("streams").replaceChildren(table("streams-title", [["Stream"], ["State"], ["Worker"], ["Waiting", "number"], ["Refused", "number"]], streams.map((s) => el("tr", {},
-    el("th", { scope: "row" }, el("bdi", {}, shown(s.stream))),
-    el("td", { "data-wide": "" }, words(...stateOf(s)), s.exists ? null : el("span", { class: "under" }, "What was counted of it stays.")),
-    el("td", { "data-name": "Worker" }, s.worker ? el("bdi", {}, shown(s.worker)) : "–", leaving.has(s.worker) ? el("span", { class: "under" }, "is being stopped") : null),
-    el("td", { class: "number", "data-name": "Waiting", title: `sequence ${number(s.applied_sequence)} of ${number(s.last_sequence)} is applied` }, s.lag_messages === 0 ? "none" : number(s.lag_messages)),
-    el("td", { class: `number ${s.rejects > 0 ? "warn" : ""}`, "data-name": "Refused" }, number(s.rejects))))));
+  $("streams").replaceChildren(
+    table(
+      "streams-title",
+      [["Stream"], ["State"], ["Worker"], ["Waiting", "number"], ["Refused", "number"]],
+      streams.map((s) => el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, el("bdi", {}, shown(s.stream))),
+        el(
+          "td",
+          { "data-wide": "" },
+          words(...stateOf(s)),
+          s.exists ? null : el("span", { class: "under" }, "What was counted of it stays."),
+        ),
+        el(
+          "td",
+          { "data-name": "Worker" },
+          s.worker ? el("bdi", {}, shown(s.worker)) : "–",
+          leaving.has(s.worker) ? el("span", { class: "under" }, "is being stopped") : null,
+        ),
+        el(
+          "td",
+          {
+            class: "number",
+            "data-name": "Waiting",
+            title: `sequence ${number(s.applied_sequence)} of ${number(s.last_sequence)} is applied`,
+          },
+          s.lag_messages === 0 ? "none" : number(s.lag_messages),
+        ),
+        el("td", { class: `number ${s.rejects > 0 ? "warn" : ""}`, "data-name": "Refused" }, number(s.rejects)),
+      )),
+    ),
+  );
 }
 
 function drawWorkers({ workers }) {
   if (workers.length === 0) {
-    $("workers").replaceChildren(el("p", { class: "note bad" }, "No worker is alive: nothing is counted. Start ", el("code", {}, "ingest"), " with the NATS and the Redis of this service."));
+    $("workers").replaceChildren(
+      el(
+        "p",
+        { class: "note bad" },
+        "No worker is alive: nothing is counted. Start ",
+        el("code", {}, "ingest"),
+        " with the NATS and the Redis of this service.",
+      ),
+    );
     return;
   }
-  $("workers").replaceChildren(table("workers-title", [["Worker"], ["Reads"], ["Running for"], ["Status at"]], workers.map((w) => el("tr", {},
-    el("th", { scope: "row" }, el("bdi", {}, shown(w.worker)), w.leaving ? el("span", { class: "under" }, "is being stopped") : null),
-    el("td", { "data-wide": "", title: w.streams.map(apart).join(", ") }, w.streams.length === 0 ? "no stream: it stands by" : w.streams.length <= 3 ? el("bdi", {}, w.streams.map(shown).join(", ")) : count(w.streams.length, "stream")),
-    el("td", { "data-name": "Running for", title: inFull(Date.parse(w.started)) }, ago((clock.now() - Date.parse(w.started)) / 1000)),
-    el("td", { "data-name": "Status at", title: "It answers /readyz and /metrics here" }, el("bdi", {}, shown(w.status) || "–"))))));
+  $("workers").replaceChildren(
+    table(
+      "workers-title",
+      [["Worker"], ["Reads"], ["Running for"], ["Status at"]],
+      workers.map((w) => el(
+        "tr",
+        {},
+        el(
+          "th",
+          { scope: "row" },
+          el("bdi", {}, shown(w.worker)),
+          w.leaving ? el("span", { class: "under" }, "is being stopped") : null,
+        ),
+        el(
+          "td",
+          { "data-wide": "", title: w.streams.map(apart).join(", ") },
+          w.streams.length === 0
+            ? "no stream: it stands by"
+            : w.streams.length <= 3 ? el("bdi", {}, w.streams.map(shown).join(", "))
+            : count(w.streams.length, "stream"),
+        ),
+        el(
+          "td",
+          { "data-name": "Running for", title: inFull(Date.parse(w.started)) },
+          ago((clock.now() - Date.parse(w.started)) / 1000),
+        ),
+        el(
+          "td",
+          { "data-name": "Status at", title: "It answers /readyz and /metrics here" },
+          el("bdi", {}, shown(w.status) || "–"),
+        ),
+      )),
+    ),
+  );
 }
 
 function drawRejects(answer) {
   const none = answer.stored === 0;
-  put($("rejects-note"), none ? "None. Every hit could be counted." : answer.searched < answer.stored ? `${number(answer.stored)}; here are the newest ${number(answer.searched)}` : `${number(answer.stored)} in all`);
-  for (const id of ["rejects-reasons", "rejects-again", "rejects-hours", "rejects-list", "rejects-pages"]) $(id).hidden = none;
+  put(
+    $("rejects-note"),
+    none
+      ? "None. Every hit could be counted."
+      : answer.searched < answer.stored ? `${number(answer.stored)}; here are the newest ${number(answer.searched)}`
+      : `${number(answer.stored)} in all`,
+  );
+  for (const id of ["rejects-reasons", "rejects-again", "rejects-hours", "rejects-list", "rejects-pages"]) {
+    $(id).hidden = none;
+  }
   if (none) return;
   drawReasons(answer.reasons);
   drawCommand();
@@ -101,19 +195,28 @@ function drawRejects(answer) {
 }
 
 function drawReasons(reasons) {
-  const box = $("rejects-reasons"), all = [["", reasons.reduce((sum, r) => sum + r.count, 0)], ...reasons.map((r) => [r.reason, r.count])];
+  const box = $("rejects-reasons");
+  const all = [["", reasons.reduce((sum, r) => sum + r.count, 0)], ...reasons.map((r) => [r.reason, r.count])];
   if (reason && !reasons.some((r) => r.reason === reason)) all.push([reason, 0]);
   const names = all.map(([name]) => name).sort().join();
   if (box.dataset.of !== names) {
     const focused = box.contains(document.activeElement) ? document.activeElement.value : undefined;
     box.dataset.of = names;
     box.replaceChildren(box.querySelector("legend"), ...all.map(([name]) => {
-      const input = el("input", { type: "radio", name: "reason", value: name, checked: name === reason, onchange: () => turn(name, [[]]) });
+      const input = el("input", {
+        type: "radio",
+        name: "reason",
+        value: name,
+        checked: name === reason,
+        onchange: () => turn(name, [[]]),
+      });
       return el("label", {}, input, el("span", {}));
     }));
     if (focused !== undefined) box.querySelector(`input[value="${focused}"]`)?.focus();
   }
-  for (const [name, n] of all) put(box.querySelector(`input[value="${name}"] + span`), `${name || "all"} ${compact(n)}`);
+  for (const [name, n] of all) {
+    put(box.querySelector(`input[value="${name}"] + span`), `${name || "all"} ${compact(n)}`);
+  }
 }
 
 // turn shows other rejects.
@@ -125,25 +228,50 @@ function turn(to, through) {
 
 // remedies are how redrive sends the rejects of a reason, and what comes of it.
 const remedies = {
-  "": ["--ts now", "They count when they are stored again. It leaves those that would be refused again: bad_json, bad_field, bad_key, bad_count and bad_unique."],
-  too_late: ["--reason too_late --ts now", "They count when they are stored again. With --ts stored they count when they were refused, if a tier still holds that time."],
+  "": [
+    "--ts now",
+    "They count when they are stored again. It leaves those that would be refused again: bad_json, bad_field, " +
+      "bad_key, bad_count and bad_unique.",
+  ],
+  too_late: [
+    "--reason too_late --ts now",
+    "They count when they are stored again. With --ts stored they count when they were refused, if a tier still " +
+      "holds that time.",
+  ],
   future: ["--reason future --ts stored", "They count at the time at which they were refused."],
   bad_time: ["--reason bad_time --ts stored", "They count at the time at which they were refused."],
   too_large: ["--reason too_large", "It splits the messages."],
   no_rule: ["--reason no_rule", "Begin once every worker has a rule for them."],
 };
-const hopeless = (name) => [`--reason ${name}`, "Workers refuse them again, unless a newer ingest takes them: correct the producer, and publish them again."];
+const hopeless = (name) => [
+  `--reason ${name}`,
+  "Workers refuse them again, unless a newer ingest takes them: correct the producer, and publish them again.",
+];
 
 const flags = () => remedies[reason] ?? hopeless(reason);
-const command = (more = "") => `${namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;
+const command = (more = "") =>
+  `${namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;
 
 function drawCommand() {
   const box = $("rejects-again");
   if (box.dataset.of === command()) return;
   box.dataset.of = command();
   box.replaceChildren(el("h3", {}, "Send them again"),
-    el("div", { class: "command" }, el("pre", { tabindex: "0" }, el("code", { id: "redrive" }, command())), el("button", { type: "button", class: "button" }, "Copy")),
-    el("p", { class: "note" }, `${flags()[1]} Each counts once, however often you run it. `, el("code", {}, "--dry-run"), " lists what would be sent, and sends nothing. It needs the ", el("code", {}, "NATS_URL"), " of your workers."));
+    el(
+      "div",
+      { class: "command" },
+      el("pre", { tabindex: "0" }, el("code", { id: "redrive" }, command())),
+      el("button", { type: "button", class: "button" }, "Copy"),
+    ),
+    el(
+      "p",
+      { class: "note" },
+      `${flags()[1]} Each counts once, however often you run it. `,
+      el("code", {}, "--dry-run"),
+      " lists what would be sent, and sends nothing. It needs the ",
+      el("code", {}, "NATS_URL"),
+      " of your workers.",
+    ));
 }
 
 // copy needs a secure context; without one, it selects the text.
@@ -163,8 +291,11 @@ async function copy() {
 
 function drawHours({ hours, stored, searched }) {
   const counted = new Map(hours.map((h) => [Date.parse(h.hour), h.count]));
-  const last = Math.floor(clock.now() / hour) * hour, all = Array.from({ length: hoursShown }, (_, i) => last - (hoursShown - 1 - i) * hour);
-  const numbers = all.map((t) => counted.get(t) ?? 0), most = Math.max(...numbers), sum = numbers.reduce((a, b) => a + b, 0);
+  const last = Math.floor(clock.now() / hour) * hour;
+  const all = Array.from({ length: hoursShown }, (_, i) => last - (hoursShown - 1 - i) * hour);
+  const numbers = all.map((t) => counted.get(t) ?? 0);
+  const most = Math.max(...numbers);
+  const sum = numbers.reduce((a, b) => a + b, 0);
   const box = $("rejects-hours"), names = JSON.stringify([last, numbers]);
   if (box.dataset.of === names) return;
   box.dataset.of = names;
@@ -174,9 +305,24 @@ function drawHours({ hours, stored, searched }) {
     return bar;
   });
   const peak = most > 0 ? `, most at ${atMinute(all[numbers.indexOf(most)])} with ${number(most)}` : "";
-  box.replaceChildren(el("h3", {}, "Refused per hour ", el("span", { class: "note" }, `${number(sum)} in the last 24 hours${searched < stored ? ", of the newest" : ""}${peak}`)),
-    el("div", { class: "bars", role: "img", "aria-label": `Refused per hour: ${number(sum)} in the last 24 hours${peak}` }, ...bars),
-    el("p", { class: "ends note", "aria-hidden": "true" }, el("span", {}, atMinute(all[0])), el("span", {}, "now")));
+  box.replaceChildren(
+    el(
+      "h3",
+      {},
+      "Refused per hour ",
+      el(
+        "span",
+        { class: "note" },
+        `${number(sum)} in the last 24 hours${searched < stored ? ", of the newest" : ""}${peak}`,
+      ),
+    ),
+    el(
+      "div",
+      { class: "bars", role: "img", "aria-label": `Refused per hour: ${number(sum)} in the last 24 hours${peak}` },
+      ...bars,
+    ),
+    el("p", { class: "ends note", "aria-hidden": "true" }, el("span", {}, atMinute(all[0])), el("span", {}, "now")),
+  );
 }
 
 function drawList(rejects) {
@@ -184,10 +330,31 @@ function drawList(rejects) {
   if (box.dataset.of === names) return; // leave the reader alone
   box.dataset.of = names;
   const focused = document.activeElement?.closest?.("#rejects-list details")?.dataset.position;
-  box.replaceChildren(...rejects.map((r) => el("details", { open: open.has(r.position), "data-position": r.position, ontoggle: (event) => (event.target.open ? open.add(r.position) : open.delete(r.position)) },
-    el("summary", {}, el("code", {}, r.reason), " ", el("bdi", { class: "detail" }, shown(r.detail)), el("time", { class: "note", datetime: r.time }, moment(Date.parse(r.time), clock.now()))),
-    el("p", { class: "note" }, `${apart(r.stream)}, sequence ${number(r.sequence)}, hit ${r.item}; ${count(r.bytes, "byte")}${r.bytes > 512 ? ", of which these are the first" : ""}`),
-    el("pre", { tabindex: "0" }, el("code", {}, shown(r.body) || "(an empty body)")))));
+  box.replaceChildren(
+    ...rejects.map((r) => el(
+      "details",
+      {
+        open: open.has(r.position),
+        "data-position": r.position,
+        ontoggle: (event) => (event.target.open ? open.add(r.position) : open.delete(r.position)),
+      },
+      el(
+        "summary",
+        {},
+        el("code", {}, r.reason),
+        " ",
+        el("bdi", { class: "detail" }, shown(r.detail)),
+        el("time", { class: "note", datetime: r.time }, moment(Date.parse(r.time), clock.now())),
+      ),
+      el(
+        "p",
+        { class: "note" },
+        `${apart(r.stream)}, sequence ${number(r.sequence)}, hit ${r.item}; ${count(r.bytes, "byte")}`,
+        r.bytes > 512 ? ", of which these are the first" : "",
+      ),
+      el("pre", { tabindex: "0" }, el("code", {}, shown(r.body) || "(an empty body)")),
+    )),
+  );
   if (rejects.length === 0) box.append(el("p", { class: "note" }, "No others."));
   if (focused) box.querySelector(`details[data-position="${focused}"] summary`)?.focus();
 }
@@ -195,8 +362,15 @@ function drawList(rejects) {
 function drawPages({ rejects, searched, stored }) {
   const box = $("rejects-pages");
   if (box.childElementCount === 0) {
-    box.append(el("button", { type: "button", class: "button", onclick: () => turn(reason, pages.slice(0, -1)) }, "Newer"),
-      el("button", { type: "button", class: "button", onclick: () => turn(reason, [...pages, [["before", box.dataset.last]]]) }, "Older"), el("span", { class: "note" }));
+    box.append(
+      el("button", { type: "button", class: "button", onclick: () => turn(reason, pages.slice(0, -1)) }, "Newer"),
+      el(
+        "button",
+        { type: "button", class: "button", onclick: () => turn(reason, [...pages, [["before", box.dataset.last]]]) },
+        "Older",
+      ),
+      el("span", { class: "note" }),
+    );
   }
   const [newer, older, note] = box.children, end = rejects.length < listed;
   box.hidden = pages.length === 1 && end;
@@ -206,5 +380,10 @@ function drawPages({ rejects, searched, stored }) {
   older.disabled = end;
   if (focused === newer && newer.disabled) older.focus();
   if (focused === older && older.disabled) newer.focus();
-  put(note, end && searched < stored ? "Only the newest 1,000 are listed here: redrive --dry-run lists others." : `Page ${pages.length}`);
+  put(
+    note,
+    end && searched < stored
+      ? "Only the newest 1,000 are listed here: redrive --dry-run lists others."
+      : `Page ${pages.length}`,
+  );
 }

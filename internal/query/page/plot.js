@@ -8,10 +8,11 @@ const between = 26; // pixels from one panel to the next: room for a name
 const leastPixels = 2; // of a step: narrower ones would be a smear
 const barPixels = 5; // of a step that is drawn as a bar, at least
 
-// draw makes the drawing of lines, each {line, name, points, open, before}, between two moments. A point is [from, to,
-// count, least, most]; from the moment open on, steps are still being counted; before has the points of the period
-// before, moved to this one. shades are times of which hits may be missing. If apart is true, each line has a panel of its own. It
-// returns the drawing with the functions that place a moment and a count of a line.
+// draw makes the drawing of lines, each {line, name, points, open, before}, between two moments. A point is
+// [from, to, count, least, most]; from the moment open on, steps are still being counted; before has the
+// points of the period before, moved to this one. shades are times of which hits may be missing. If apart is
+// true, each line has a panel of its own. It returns the drawing with the functions that place a moment and a
+// count of a line.
 export function draw({ lines, from, to, shades, log, apart, width, height, zone }) {
   const panels = apart ? lines.map((line) => [line]) : [lines];
   const tall = panels.length > 1 ? Math.max(56, height / 3) : height - top - bottom;
@@ -20,7 +21,11 @@ export function draw({ lines, from, to, shades, log, apart, width, height, zone 
   const left = Math.max(28, 12 + 7.5 * Math.max(...scales.map(({ ticks }) => widest(ticks))));
   const x = (t) => left + ((t - from) / Math.max(1, to - from)) * (width - left - right);
   const inside = (t) => Math.max(left, Math.min(width - right, x(t))); // steps of the period before may reach further
-  const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "drawing" }, svg("defs"));
+  const root = svg(
+    "svg",
+    { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true", class: "drawing" },
+    svg("defs"),
+  );
   const slot = x(from + Math.min(...lines.flatMap(({ points }) => points.slice(0, 1).map(([a, b]) => b - a)))) - left;
   const crowd = Math.max(1, Math.ceil(leastPixels / slot) || 1);
   const bars = lines.length === 1 && slot >= barPixels;
@@ -29,20 +34,57 @@ export function draw({ lines, from, to, shades, log, apart, width, height, zone 
     const end = panels.length > 1 ? top + 6 + i * (tall + between) + tall : height - bottom;
     const y = (n) => end - scales[i].part(n) * tall;
     for (const { line } of here) heights.set(line, y);
-    root.append(...shades.flatMap((shade) => shaded(shade, x, end - tall, end, i === 0)), ...countAxis(scales[i].ticks, y, left, width - right));
+    root.append(
+      ...shades.flatMap((shade) => shaded(shade, x, end - tall, end, i === 0)),
+      ...countAxis(scales[i].ticks, y, left, width - right),
+    );
     if (panels.length > 1) root.append(title(here[0], left, end - tall - 6, width - left - right));
-    for (const line of here) root.append(...(bars ? barsOf : stepsOf)(line, { x, inside, y, end, crowd, alone: here.length === 1, filled: lines.length === 1 || apart, root }));
+    for (const line of here) {
+      root.append(
+        ...(bars ? barsOf : stepsOf)(line, {
+          x,
+          inside,
+          y,
+          end,
+          crowd,
+          alone: here.length === 1,
+          filled: lines.length === 1 || apart,
+          root,
+        }),
+      );
+    }
     if (here.length > 1) root.append(...stillOpen(here, x, end - tall, end, root));
   });
-  root.append(...timeAxis(timeTicks(from, to, Math.max(2, Math.floor((width - left) / 84)), zone), x, left, width - right, height));
+  root.append(
+    ...timeAxis(
+      timeTicks(from, to, Math.max(2, Math.floor((width - left) / 84)), zone),
+      x,
+      left,
+      width - right,
+      height,
+    ),
+  );
   const at = (pixel) => from + ((pixel - left) / (width - left - right)) * (to - from);
-  return { root, x, at, y: (line, n) => heights.get(line)(n), top: panels.length > 1 ? top + 6 : top, bottom: height - bottom, left, right: width - right, crowd, height };
+  return {
+    root,
+    x,
+    at,
+    y: (line, n) => heights.get(line)(n),
+    top: panels.length > 1 ? top + 6 : top,
+    bottom: height - bottom,
+    left,
+    right: width - right,
+    crowd,
+    height,
+  };
 }
 
 function scaleOf(lines, log, wanted) {
   const counts = lines.flatMap(({ points, before }) => [...points, ...before].map(([, , n, , most]) => most ?? n));
   const largest = counts.reduce((a, b) => Math.max(a, b), 1);
-  return log ? logarithmic(counts.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), largest), largest, wanted + 1) : linear(largest, wanted);
+  return log
+    ? logarithmic(counts.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), largest), largest, wanted + 1)
+    : linear(largest, wanted);
 }
 
 function countAxis(ticks, y, x1, x2) {
@@ -60,7 +102,9 @@ function countAxis(ticks, y, x1, x2) {
 function timeAxis(ticks, x, left, right, height) {
   return ticks.flatMap(([t, label]) => [
     svg("line", { class: "axis", x1: x(t), x2: x(t), y1: height - bottom, y2: height - bottom + 4 }),
-    x(t) > left + 14 && x(t) < right - 20 ? svg("text", { x: x(t), y: height - 7, "text-anchor": "middle" }, label) : null,
+    x(t) > left + 14 && x(t) < right - 20
+      ? svg("text", { x: x(t), y: height - 7, "text-anchor": "middle" }, label)
+      : null,
   ]).filter((node) => node);
 }
 
@@ -68,13 +112,14 @@ function timeAxis(ticks, x, left, right, height) {
 function title({ line, name }, x, y, width) {
   const room = Math.floor((width - 24) / 7), text = shown(name);
   return svg("svg", { x, y: y - 13, width, height: 18 },
-    svg("rect", { class: "alone", "data-line": line, x: 0, y: 4, width: 10, height: 10, rx: 3 }), svg("text", { class: "name", x: 16, y: 13 }, text.length > room ? `${text.slice(0, room - 1)}…` : text));
+    svg("rect", { class: "alone", "data-line": line, x: 0, y: 4, width: 10, height: 10, rx: 3 }),
+    svg("text", { class: "name", x: 16, y: 13 }, text.length > room ? `${text.slice(0, room - 1)}…` : text));
 }
 
 const px = (n) => n.toFixed(1);
 
-// crowded takes so many steps together as one, which is their mean, with the least and the most of them. Steps that stand
-// together do so at every drawing, or the line would twitch while time goes on.
+// crowded takes so many steps together as one, which is their mean, with the least and the most of them.
+// Steps that stand together do so at every drawing, or the line would twitch while time goes on.
 function crowded(points, crowd) {
   if (crowd === 1 || points.length === 0) return points;
   const length = (points[0][1] - points[0][0]) * crowd, groups = new Map();
@@ -83,8 +128,13 @@ function crowded(points, crowd) {
     if (!groups.has(at)) groups.set(at, []);
     groups.get(at).push(point);
   }
-  return [...groups.values()].map((group) => [group[0][0], group.at(-1)[1], group.reduce((sum, [, , n]) => sum + n, 0) / group.length,
-    Math.min(...group.map(([, , n, least]) => least ?? n)), Math.max(...group.map(([, , n, , most]) => most ?? n))]);
+  return [...groups.values()].map((group) => [
+    group[0][0],
+    group.at(-1)[1],
+    group.reduce((sum, [, , n]) => sum + n, 0) / group.length,
+    Math.min(...group.map(([, , n, least]) => least ?? n)),
+    Math.max(...group.map(([, , n, , most]) => most ?? n)),
+  ]);
 }
 
 // stairs goes from step to step, at the height that the value of each has.
@@ -103,12 +153,16 @@ function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alo
   const own = { "data-line": line }, out = [];
   const area = (list) => `${stairs(list, x, y)}V${px(end)}H${px(x(list[0][0]))}Z`;
   if (filled && whole.length > 0) out.push(svg("path", { ...own, class: "area", d: area(whole) }));
-  if (alone && unfinished.length > 0) out.push(svg("path", { class: "hatched", fill: hatch(root, line), d: area(unfinished) }));
+  if (alone && unfinished.length > 0) {
+    out.push(svg("path", { class: "hatched", fill: hatch(root, line), d: area(unfinished) }));
+  }
   if (whole.some(([, , , least]) => least !== undefined)) {
     const back = [...whole].reverse().map(([a, b, , least]) => `H${px(x(b))}V${px(y(least))}H${px(x(a))}`).join("");
     out.push(svg("path", { ...own, class: "band", d: `${stairs(whole, x, y, 4)}${back}Z` }));
   }
-  if (before.length > 0) out.push(svg("path", { ...own, class: "before", d: stairs(crowded(before, crowd), inside, y) }));
+  if (before.length > 0) {
+    out.push(svg("path", { ...own, class: "before", d: stairs(crowded(before, crowd), inside, y) }));
+  }
   out.push(svg("path", { ...own, class: "line", d: stairs(whole, x, y) }));
   if (unfinished.length > 0) out.push(svg("path", { ...own, class: "line open", d: stairs(unfinished, x, y) }));
   return out;
@@ -117,13 +171,21 @@ function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alo
 function barsOf({ line, points, open, before }, { x, inside, y, end, root }) {
   const bar = ([a, b, n]) => {
     const gap = Math.min(3, (x(b) - x(a)) * 0.2);
-    return n === 0 ? "" : `M${px(x(a) + gap / 2)} ${px(end)}V${px(Math.min(y(n), end - 1))}H${px(x(b) - gap / 2)}V${px(end)}Z`;
+    return n === 0
+      ? ""
+      : `M${px(x(a) + gap / 2)} ${px(end)}V${px(Math.min(y(n), end - 1))}H${px(x(b) - gap / 2)}V${px(end)}Z`;
   };
   const own = { "data-line": line }, unfinished = points.filter(([t]) => t >= open);
   const out = [svg("path", { ...own, class: "bars", d: points.filter(([t]) => t < open).map(bar).join("") })];
-  if (unfinished.length > 0) out.push(svg("path", { ...own, class: "bars open hatched", fill: hatch(root, line), d: unfinished.map(bar).join("") }));
+  if (unfinished.length > 0) {
+    out.push(
+      svg("path", { ...own, class: "bars open hatched", fill: hatch(root, line), d: unfinished.map(bar).join("") }),
+    );
+  }
   for (const [a, b, , least, most] of points) {
-    if (least !== undefined && least < most) out.push(svg("path", { class: "whisker", d: `M${px((x(a) + x(b)) / 2)} ${px(y(least))}V${px(y(most))}` }));
+    if (least !== undefined && least < most) {
+      out.push(svg("path", { class: "whisker", d: `M${px((x(a) + x(b)) / 2)} ${px(y(least))}V${px(y(most))}` }));
+    }
   }
   if (before.length > 0) out.push(svg("path", { ...own, class: "before", d: stairs(before, inside, y) }));
   return out;
@@ -141,8 +203,21 @@ function stillOpen(lines, x, y1, y2, root) {
 function hatch(root, line) {
   const id = `hatch-${line}`, defs = root.firstChild;
   if (!defs.querySelector(`#${id}`)) {
-    defs.append(svg("pattern", { id, class: "hatch", "data-line": line, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("line", { x1: 1, x2: 1, y1: 0, y2: 6 })));
+    defs.append(
+      svg(
+        "pattern",
+        {
+          id,
+          class: "hatch",
+          "data-line": line,
+          width: 6,
+          height: 6,
+          patternUnits: "userSpaceOnUse",
+          patternTransform: "rotate(45)",
+        },
+        svg("line", { x1: 1, x2: 1, y1: 0, y2: 6 }),
+      ),
+    );
   }
   return `url(#${id})`;
 }

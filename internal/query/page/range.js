@@ -1,5 +1,5 @@
-// The range of time that the page is about: which ones the tiers hold, and from when to when each of them goes. Days and
-// months are those of the reader's own time zone.
+// The range of time that the page is about: which ones the tiers hold, and from when to when each of them
+// goes. Days and months are those of the reader's own time zone.
 import { seconds, spoken, brief, inFull, longSteps } from "./format.js";
 import { clock } from "./api.js";
 import { lengthOf } from "./series.js";
@@ -17,7 +17,9 @@ export let reach = 0; // how far back the tiers go, in milliseconds
 export let since = 0; // when counting began
 let steps = [], tiers = [];
 
-const longer = ["1h", "24h", "7d", "30d", "90d", "365d"], short = ["1m", "5m", "15m"], fillers = ["6h", "15m", "5m", "1m"];
+const longer = ["1h", "24h", "7d", "30d", "90d", "365d"];
+const short = ["1m", "5m", "15m"];
+const fillers = ["6h", "15m", "5m", "1m"];
 const few = 3;
 const dayLength = 86400_000;
 
@@ -53,40 +55,66 @@ const midnight = (t, days = 0, months = 0) => {
 // sameTime is the same time of the clock, some days earlier.
 const sameTime = (t, days) => {
   const d = new Date(t);
-  return new Date(d.getFullYear(), d.getMonth(), d.getDate() - days, d.getHours(), d.getMinutes(), d.getSeconds()).getTime();
+  return new Date(
+    d.getFullYear(),
+    d.getMonth(),
+    d.getDate() - days,
+    d.getHours(),
+    d.getMinutes(),
+    d.getSeconds(),
+  ).getTime();
 };
 const monthOf = (t, back = 0) => new Date(new Date(t).getFullYear(), new Date(t).getMonth() - back, 1).getTime();
 
-// spanOf is a range as questions need it: window if it ends now and rolls on, else from and to; to is null for now. before
-// is the period before, null if no tier reaches back to it: of a day or a month that still goes on, as much of the last one.
+// spanOf is a range as questions need it: window if it ends now and rolls on, else from and to; to is null
+// for now. before is the period before, null if no tier reaches back to it: of a day or a month that still
+// goes on, as much of the last one.
 export function spanOf({ range, from, to }, now = clock.now()) {
   const second = Math.floor(now / 1000) * 1000;
   const span = { window: "", from, to: to || null, before: undefined };
-  if (range === "today") Object.assign(span, { from: midnight(now), to: null, before: [midnight(now, -1), sameTime(second, 1)] });
-  else if (range === "yesterday") Object.assign(span, { from: midnight(now, -1), to: midnight(now), before: [midnight(now, -2), midnight(now, -1)] });
-  else if (range === "month") Object.assign(span, { from: monthOf(now), to: null, before: [monthOf(now, 1), Math.min(monthOf(now), monthOf(now, 1) + second - monthOf(now))] });
+  if (range === "today") {
+    Object.assign(span, { from: midnight(now), to: null, before: [midnight(now, -1), sameTime(second, 1)] });
+  }
+  else if (range === "yesterday") Object.assign(
+    span,
+    { from: midnight(now, -1), to: midnight(now), before: [midnight(now, -2), midnight(now, -1)] },
+  );
+  else if (range === "month") Object.assign(span, {
+    from: monthOf(now),
+    to: null,
+    before: [monthOf(now, 1), Math.min(monthOf(now), monthOf(now, 1) + second - monthOf(now))],
+  });
   else if (range === "custom") {
     if (span.to >= now) span.to = null;
     span.from = Math.min(Math.max(from, held(now)), (span.to ?? second) - 1000);
     span.before = [2 * span.from - (span.to ?? second), span.from];
   } else {
     const length = seconds(range) * 1000;
-    Object.assign(span, { window: range, from: now - length, to: null, before: [second - 2 * length, second - length] });
-    if (now - span.before[0] - reach < 5000) span.before = span.before.map((t) => t + 5000); // the question takes a while to arrive
+    Object.assign(span, {
+      window: range,
+      from: now - length,
+      to: null,
+      before: [second - 2 * length, second - length],
+    });
+    // the question takes a while to arrive
+    if (now - span.before[0] - reach < 5000) span.before = span.before.map((t) => t + 5000);
   }
   if (now - span.before[0] > reach || span.before[0] >= span.before[1]) span.before = null;
   return span;
 }
 
-// compares reports whether a span is compared with the period before: the reader may not want it, or no tier may hold it.
+// compares reports whether a span is compared with the period before: the reader may not want it, or no tier
+// may hold it.
 export const compares = ({ compare }, { before }) => compare && before !== null;
 
-// halvesOf returns the last two equal periods that were counted, if the period before a span was not: so a young namespace has
-// changes as soon as two periods of its finest cells are counted. They are whole cells of a tier.
+// halvesOf returns the last two equal periods that were counted, if the period before a span was not: so a
+// young namespace has changes as soon as two periods of its finest cells are counted. They are whole cells of
+// a tier.
 export function halvesOf(span, begun, now = clock.now()) {
   if (!span.window || !(begun > span.before?.[0])) return undefined;
   const longest = tiers.map(({ cell, window }) => {
-    const end = Math.floor((now - 1000) / Math.min(cell, 60_000)) * Math.min(cell, 60_000), counted = Math.min(end - begun, window - 6000);
+    const end = Math.floor((now - 1000) / Math.min(cell, 60_000)) * Math.min(cell, 60_000);
+    const counted = Math.min(end - begun, window - 6000);
     return { end, length: Math.floor(Math.min(counted / 2, (span.before[1] - span.before[0])) / cell) * cell };
   }).reduce((a, b) => (b.length > a.length ? b : a));
   const { end, length } = longest;
@@ -96,7 +124,8 @@ export function halvesOf(span, begun, now = clock.now()) {
 // windowOf writes a span as window and at, which all questions about totals and tops take.
 export function windowOf(span, now = clock.now()) {
   if (span.window) return { window: span.window };
-  // Whole seconds, which cut none of the finest cells, and a second ago: the service's clock is not exact to the millisecond.
+  // Whole seconds, which cut none of the finest cells, and a second ago: the service's clock is not exact to
+  // the millisecond.
   const end = Math.min(span.to ?? Infinity, now - 1000);
   return lengthTo(span.from, Math.floor(end / 1000) * 1000);
 }

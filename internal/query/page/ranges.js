@@ -29,7 +29,10 @@ function choose(range) {
 function own() {
   const [from, to] = ["own-from", "own-to"].map((id) => new Date($(id).value).getTime());
   const now = clock.now();
-  const why = Number.isNaN(from) ? "Say when it begins." : to <= from ? "It ends before it begins." : from >= now ? "It begins in the future."
+  const why = Number.isNaN(from)
+    ? "Say when it begins."
+    : to <= from ? "It ends before it begins."
+    : from >= now ? "It begins in the future."
     : from < now - reach ? `The tiers reach back to ${written(now - reach).replace("T", " ")}.` : "";
   put($("own-why"), why);
   if (!why) change({ range: "custom", from, to: Number.isNaN(to) || to >= now ? 0 : to });
@@ -44,7 +47,11 @@ function draw() {
   const span = spanOf(view);
   $("compare").checked = compares(view, span);
   $("compare").disabled = span.before === null;
-  $("compare").nextElementSibling.replaceChildren("Compare", el("span", { class: "wide" }, " with the period before"), span.before === null ? ": no tier reaches back to it" : "");
+  $("compare").nextElementSibling.replaceChildren(
+    "Compare",
+    el("span", { class: "wide" }, " with the period before"),
+    span.before === null ? ": no tier reaches back to it" : "",
+  );
   $("own").hidden = view.range !== "custom";
   if (view.range !== "custom" || $("own").contains(document.activeElement)) return;
   put($("own-why"), "");

@@ -8,18 +8,34 @@ const made = new Map(); // the rows that are shown, by the id of their node
 
 function newRow() {
   const parts = {
-    caret: el("button", { type: "button", class: "caret", tabindex: "-1", "aria-label": "Show its parts" }), swatch: el("span", { class: "swatch", "aria-hidden": "true" }), name: el("bdi"),
-    counters: el("span", { class: "counters" }), value: el("span", { class: "value" }), margin: el("span", { class: "margin" }),
-    bar: el("span", { class: "bar-fill" }), change: el("span", { class: "change" }), trend: el("td", { role: "gridcell", class: "trend" }),
+    caret: el("button", { type: "button", class: "caret", tabindex: "-1", "aria-label": "Show its parts" }),
+    swatch: el("span", { class: "swatch", "aria-hidden": "true" }),
+    name: el("bdi"),
+    counters: el("span", { class: "counters" }),
+    value: el("span", { class: "value" }),
+    margin: el("span", { class: "margin" }),
+    bar: el("span", { class: "bar-fill" }),
+    change: el("span", { class: "change" }),
+    trend: el("td", { role: "gridcell", class: "trend" }),
   };
   parts.row = el("tr", { role: "row", tabindex: "-1" },
-    el("th", { role: "rowheader", scope: "row", class: "name" }, el("div", {}, parts.caret, parts.swatch, parts.name, parts.counters)),
-    parts.trend, el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
-    el("td", { role: "gridcell", class: "share", "aria-hidden": "true" }, parts.bar), el("td", { role: "gridcell", class: "rate" }, parts.change));
+    el(
+      "th",
+      { role: "rowheader", scope: "row", class: "name" },
+      el("div", {}, parts.caret, parts.swatch, parts.name, parts.counters),
+    ),
+    parts.trend,
+    el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
+    el("td", { role: "gridcell", class: "share", "aria-hidden": "true" }, parts.bar),
+    el("td", { role: "gridcell", class: "rate" }, parts.change));
   return parts;
 }
 
-const mark = (row, name, value) => (value === undefined ? row.removeAttribute(name) : row.getAttribute(name) !== String(value) && row.setAttribute(name, value));
+const mark = (row, name, value) => (
+  value === undefined
+    ? row.removeAttribute(name)
+    : row.getAttribute(name) !== String(value) && row.setAttribute(name, value)
+);
 
 function fill(parts, node, { largest, line, open, first }) {
   const { row } = parts, before = parts.node;
@@ -41,7 +57,8 @@ function fill(parts, node, { largest, line, open, first }) {
   const moved = before && before.id === node.id && parts.value.textContent !== value && parts.value.textContent !== "–";
   put(parts.value, value);
   put(parts.margin, margin);
-  parts.bar.style.width = `${largest > 0 && node.now ? Math.max(node.now.total > 0 ? .8 : 0, Math.min(100, (node.now.total / largest) * 100)) : 0}%`;
+  const total = largest > 0 && node.now ? node.now.total : 0;
+  parts.bar.style.width = `${total > 0 ? Math.max(.8, Math.min(100, (total / largest) * 100)) : 0}%`;
   put(parts.change, node.change?.text ?? "");
   mark(parts.change, "data-kind", node.change?.kind);
   if (moved) {
@@ -113,7 +130,8 @@ export function showTip(row) {
   row.setAttribute("aria-describedby", "tip");
   const table = $("explore").getBoundingClientRect(), cell = row.querySelector(".total").getBoundingClientRect();
   const right = cell.width > 0 ? cell.right : row.getBoundingClientRect().right;
-  tip.style.left = `${Math.max(8, Math.min(right - table.left - tip.offsetWidth, table.width - tip.offsetWidth - 8))}px`;
+  const furthest = Math.min(right - table.left, table.width - 8) - tip.offsetWidth;
+  tip.style.left = `${Math.max(8, furthest)}px`;
   tip.style.top = `${cell.bottom - table.top + (cell.width > 0 ? 2 : 44)}px`;
 }
 

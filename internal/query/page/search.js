@@ -29,10 +29,12 @@ export function start() {
   onChange(() => { if (document.activeElement !== field) field.value = view.find; });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches?.("input, select, textarea");
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && !document.querySelector("dialog[open]")) {
-      event.preventDefault();
-      field.focus();
-    }
+    if (event.key === "/" &&
+      !typing &&
+      !event.ctrlKey &&
+      !event.metaKey &&
+      !event.altKey &&
+      !document.querySelector("dialog[open]")) { event.preventDefault(); field.focus();}
   });
 }
 

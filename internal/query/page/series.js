@@ -23,12 +23,14 @@ export function stepsOf({ tiers, steps }, length, age) {
   const { cell } = tierOf(tiers, length, age);
   const whole = (step) => (longSteps.includes(step) ? seconds(cell) <= 86400 : seconds(step) % seconds(cell) === 0);
   const fewest = (step) => (step === "1y" ? 2 : fewestPoints);
-  const out = [...steps, ...longSteps].filter((step) => whole(step) && length / lengthOf(step) <= mostPoints && length / lengthOf(step) >= fewest(step));
+  const out = [...steps, ...longSteps].filter((step) =>
+    whole(step) && length / lengthOf(step) <= mostPoints && length / lengthOf(step) >= fewest(step));
   return out.length > 0 ? out : [cell];
 }
 
 // usualStep is the finest step whose points are read with ease.
-export const usualStep = (steps, length) => steps.find((step) => length / lengthOf(step) <= easyPoints()) ?? steps.at(-1);
+export const usualStep = (steps, length) =>
+  steps.find((step) => length / lengthOf(step) <= easyPoints()) ?? steps.at(-1);
 
 const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 
@@ -36,18 +38,30 @@ const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 // years are those of a zone; other steps have none.
 export function requestsOf(lines, { from, to, step, zone, uniques }) {
   const tz = zone || zoneHere;
-  const rest = [["from", from], ...(to === null ? [] : [["to", to]]), ["step", step], ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : []), ...(uniques ? [["of", "uniques"]] : [])];
+  const rest = [
+    ["from", from],
+    ...(to === null ? [] : [["to", to]]),
+    ["step", step],
+    ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : []),
+    ...(uniques ? [["of", "uniques"]] : []),
+  ];
   const counters = lines.filter(({ key }) => key !== undefined);
   return [
-    ...(counters.length === 0 ? [] : [{ lines: counters, params: [...counters.map(({ key }) => ["key", key]), ...rest] }]),
-    ...lines.filter(({ prefix }) => prefix !== undefined).map((line) => ({ lines: [line], params: [["prefix", line.prefix], ...rest] })),
+    ...(counters.length === 0
+      ? []
+      : [{ lines: counters, params: [...counters.map(({ key }) => ["key", key]), ...rest] }]),
+    ...lines.filter(({ prefix }) => prefix !== undefined)
+      .map((line) => ({ lines: [line], params: [["prefix", line.prefix], ...rest] })),
   ];
 }
 
 // answersOf asks and returns for each line what was answered about it.
 export async function answersOf(requests, asker = ask) {
   const answers = await Promise.all(requests.map(({ params }) => asker("v1/series", params)));
-  return new Map(answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) => [requests[i].lines[j], { ...series, stale: answer.stale }])));
+  return new Map(
+    answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) =>
+      [requests[i].lines[j], { ...series, stale: answer.stale }])),
+  );
 }
 
 // pointsOf are the points of an answer as [from, to, count], with [least, most] if they are not exact.

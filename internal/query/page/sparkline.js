@@ -16,6 +16,7 @@ export function sparkline({ points, step: length, unfinished_from: unfinished },
   };
   const open = unfinished ?? Infinity;
   return svg("svg", { class: "sparkline", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
-    svg("path", { class: "steps", d: path(points.filter(([t]) => t < open)) }), svg("path", { class: "steps open", d: path(points.filter(([t]) => t >= open)) }),
+    svg("path", { class: "steps", d: path(points.filter(([t]) => t < open)) }),
+    svg("path", { class: "steps open", d: path(points.filter(([t]) => t >= open)) }),
     svg("path", { class: "base", d: `M0 ${height - .5}H${width}` }));
 }

@@ -64,25 +64,59 @@ function judge() {
   const known = whole && ` The numbers are the last ones known, whole up to ${whole}.`;
   if (state.connection === "lost") {
     const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
-    const title = unbegun(state.why) ? "Nothing is counted yet." : state.status === 503 ? "No answer from Redis." : state.status ? "The service refuses." : "The live connection is lost.";
+    const title = unbegun(state.why)
+      ? "Nothing is counted yet."
+      : state.status === 503 ? "No answer from Redis."
+      : state.status ? "The service refuses."
+      : "The live connection is lost.";
     const detail = state.status ? ` ${sentence(state.why)}` : "";
-    return { level: "red", words: `Not live${of}`, title, text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`, retry: true };
+    return {
+      level: "red",
+      words: `Not live${of}`,
+      title,
+      text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`,
+      retry: true,
+    };
   }
   if (state.problem) {
-    return { level: "red", words: `Not live${of}`, title: unbegun(state.problem.detail) ? "Nothing is counted yet." : state.problem.status === 503 ? "Redis is away." : "A question is not answered.", text: `${sentence(state.problem.detail)}${known}` };
+    return {
+      level: "red",
+      words: `Not live${of}`,
+      title: unbegun(state.problem.detail)
+        ? "Nothing is counted yet."
+        : state.problem.status === 503 ? "Redis is away."
+        : "A question is not answered.",
+      text: `${sentence(state.problem.detail)}${known}`,
+    };
   }
   if (age === undefined) return { level: "wait", words: "Connecting…" };
   if (state.asOf <= 0) {
-    return { level: "amber", words: "Not counted yet", title: "A stream has not been counted yet.", text: "Totals lack its hits until a worker has begun with it." };
+    return {
+      level: "amber",
+      words: "Not counted yet",
+      title: "A stream has not been counted yet.",
+      text: "Totals lack its hits until a worker has begun with it.",
+    };
   }
   if (age > amber) findCause();
   else cause = "";
   const words = `${age > amber ? "Not live" : "Live"} · ${ago(age)} behind${cause ? ` · ${cause}` : ""}`;
   if (age > red) {
-    return { level: "red", words, title: "Counting has stopped.", text: `${sentence(cause)} Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. They count once a worker runs again: see Operate.` };
+    return {
+      level: "red",
+      words,
+      title: "Counting has stopped.",
+      text: `${sentence(cause)} Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. ` +
+        "They count once a worker runs again: see Operate.",
+    };
   }
   if (state.connection === "asking") {
-    return { level: "amber", words, title: "No room for a live connection.", text: `The numbers come every few seconds. ${sentence(state.why)}` };
+    return {
+      level: "amber",
+      words,
+      title: "No room for a live connection.",
+      text: `The numbers come every few seconds. ${sentence(state.why)}`,
+    };
   }
   return { level: age > amber ? "amber" : "green", words, late: age > amber };
 }
@@ -102,7 +136,8 @@ export function draw() {
   put($("notice-text"), found.text ?? "");
   $("notice-retry").hidden = !found.retry;
   // Only a change of the state is read out: the age changes all the time.
-  const now = found.title ?? (found.late ? "The numbers are late." : found.level === "wait" ? "" : "The numbers are fresh.");
+  const now = found.title ??
+    (found.late ? "The numbers are late." : found.level === "wait" ? "" : "The numbers are fresh.");
   if (now !== spoken && (spoken !== "" || found.title)) say(now);
   spoken = now;
 }

@@ -19,7 +19,10 @@ async function load() {
     const { top, whole, floor, stale } = await largest({ from: to - rateOver, to }, mostListed);
     if (stale || floor === null) throw stale ?? new Error("no worker has counted lately");
     const rate = top.reduce((sum, { total }) => sum + total, 0) / (rateOver / 1000);
-    put($("sum-rate").firstElementChild, `${whole ? "" : "≥\u202f"}${rate < 10 ? Math.round(rate * 10) / 10 : brief(Math.round(rate))}`);
+    put(
+      $("sum-rate").firstElementChild,
+      `${whole ? "" : "≥\u202f"}${rate < 10 ? Math.round(rate * 10) / 10 : brief(Math.round(rate))}`,
+    );
     $("sum-rate").title = `The mean of the last ${rateOver / 1000} seconds${whole ? "" : ", of the largest counters"}.`;
   } catch {
     put($("sum-rate").firstElementChild, "–"); // the notice says what is wrong
@@ -30,12 +33,16 @@ async function load() {
 
 // drawSummary shows the sum: {now, change, whole}. whole is false if it is that of the largest counters only.
 export function drawSummary({ now, change, whole }, compared) {
-  const { value, margin } = figure(now), [hits, bounds] = $("sum-hits").children, changed = $("sum-change").firstElementChild;
+  const { value, margin } = figure(now);
+  const [hits, bounds] = $("sum-hits").children;
+  const changed = $("sum-change").firstElementChild;
   $("summary").hidden = !$("welcome").hidden;
   put($("sum-when"), nameOf(view));
   put(hits, value);
   put(bounds, margin || (now.lower === now.upper && !now.uncounted ? "exact" : ""));
-  $("sum-hits").title = whole ? explain(now).join(" ") : "The largest counters together. There are more of them than one answer lists.";
+  $("sum-hits").title = whole
+    ? explain(now).join(" ")
+    : "The largest counters together. There are more of them than one answer lists.";
   $("sum-changed").hidden = !compared;
   put(changed, change?.text ?? "–");
   changed.dataset.kind = change?.kind ?? "none";

@@ -1,8 +1,8 @@
 // Names as a tree: shop ▸ checkout ▸ eu. A node is a counter, or the sum of those whose names have their first parts in
 // common. It does not use the document.
 
-// groupOf is the first parts of a name, which . and / part, as the service's group has them: one at the beginning, as in a
-// path, parts nothing.
+// groupOf is the first parts of a name, which . and / part, as the service's group has them: one at the
+// beginning, as in a path, parts nothing.
 export function groupOf(name, parts) {
   for (let i = 1; i < name.length; i++) {
     if ((name[i] === "." || name[i] === "/") && --parts === 0) return name.slice(0, i);
@@ -14,10 +14,27 @@ export const hasParts = (name) => groupOf(name, 1) !== name;
 
 const none = { total: 0, lower: 0, upper: 0 };
 const plus = (a, b) => (a === null || b === null ? null : a + b);
-export const sum = (list, of) => list.reduce((s, leaf) => ({ total: s.total + of(leaf).total, lower: s.lower + of(leaf).lower, upper: plus(s.upper, of(leaf).upper) }), none);
+export const sum = (list, of) => list.reduce(
+  (s, leaf) => ({
+    total: s.total + of(leaf).total,
+    lower: s.lower + of(leaf).lower,
+    upper: plus(s.upper, of(leaf).upper),
+  }),
+  none,
+);
 
 // leafOf is a counter with what is known of it, as a node.
-export const leafOf = (key, now, before, recent) => ({ id: `key ${key}`, name: key, label: key, line: { name: key, key }, counters: 1, now, before, recent, level: 1 });
+export const leafOf = (key, now, before, recent) => ({
+  id: `key ${key}`,
+  name: key,
+  label: key,
+  line: { name: key, key },
+  counters: 1,
+  now,
+  before,
+  recent,
+  level: 1,
+});
 
 // grow makes the nodes of a level from leaves, whose names have depth - 1 parts in common. Their children are made when
 // they are on the screen. A group of one is its only member.
@@ -34,11 +51,24 @@ export function grow(leaves, depth = 1, level = 1, parent = "") {
       return { ...leaf, label: labelOf(leaf.name, parent), level };
     }
     let deeper = depth, name = group;
-    while (members.every((leaf) => groupOf(leaf.name, deeper + 1) === groupOf(members[0].name, deeper + 1))) name = groupOf(members[0].name, ++deeper);
+    while (members.every((leaf) => groupOf(leaf.name, deeper + 1) === groupOf(members[0].name, deeper + 1))) {
+      name = groupOf(members[0].name, ++deeper);
+    }
     const prefix = prefixOf(name, members);
     return {
-      id: `${deeper} ${name}`, name, label: labelOf(name, parent), line: { name: `${prefix}*`, prefix }, counters: members.length, level, depth, group, above: parent,
-      now: sum(members, (leaf) => leaf.now), before: members.some((leaf) => !leaf.before) ? undefined : { ...sum(members, (leaf) => leaf.before), complete: members.every((leaf) => leaf.before.complete) },
+      id: `${deeper} ${name}`,
+      name,
+      label: labelOf(name, parent),
+      line: { name: `${prefix}*`, prefix },
+      counters: members.length,
+      level,
+      depth,
+      group,
+      above: parent,
+      now: sum(members, (leaf) => leaf.now),
+      before: members.some((leaf) => !leaf.before)
+        ? undefined
+        : { ...sum(members, (leaf) => leaf.before), complete: members.every((leaf) => leaf.before.complete) },
       recent: members.some((leaf) => !leaf.recent) ? undefined : sum(members, (leaf) => leaf.recent),
       parent: name, deeper: deeper + 1, members,
     };

@@ -18,16 +18,22 @@ export function start(about) {
 }
 
 async function load() {
-  const span = spanOf(view), lines = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
+  const span = spanOf(view);
+  const lines = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
   const asked = JSON.stringify([lines, view.range, view.from, view.to]);
   if (lines.length === 0 || clock.now() - span.from > reach + 2000) return show([]);
   const keys = lines.map(({ key }) => key);
-  const time = span.window ? { windows: [span.window] } : { from: span.from, ...(span.to === null ? {} : { to: span.to }) };
+  const time = span.window
+    ? { windows: [span.window] }
+    : { from: span.from, ...(span.to === null ? {} : { to: span.to }) };
   try {
     const { uniques } = await post("v1/uniques", { keys, ...time });
     const now = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
     if (asked !== JSON.stringify([now, view.range, view.from, view.to])) return 0;
-    show(uniques.map((found, i) => ({ ...found, line: lines[i].index })).filter(({ lower, upper }) => lower > 0 || upper > 0));
+    show(
+      uniques.map((found, i) => ({ ...found, line: lines[i].index }))
+        .filter(({ lower, upper }) => lower > 0 || upper > 0),
+    );
   } catch {
     show([]); // the totals say what is wrong
   }
@@ -46,7 +52,9 @@ export function inShort({ estimate, lower, upper }) {
 // inWords returns the whole of it in words.
 function inWords({ key, estimate, lower, upper, confidence }) {
   const sure = `with a confidence of ${Math.round(confidence * 100)}\u202f%`;
-  const bounds = upper === null ? `at least ${number(lower)}, ${sure}; no worker has counted lately, so how many more is unknown` : `between ${number(lower)} and ${number(upper)}, ${sure}`;
+  const bounds = upper === null
+    ? `at least ${number(lower)}, ${sure}; no worker has counted lately, so how many more is unknown`
+    : `between ${number(lower)} and ${number(upper)}, ${sure}`;
   return `${apart(key)}: about ${number(estimate)} unique ${nameOf(view)}, ${bounds}`;
 }
 
@@ -56,7 +64,9 @@ function show(found) {
   if (list.dataset.found !== text) {
     list.dataset.found = text;
     list.replaceChildren(...found.map(({ line, key, ...rest }) => el("li", { "data-line": line },
-      el("span", { class: "swatch", "aria-hidden": "true" }), el("bdi", {}, shown(key)), el("span", { class: "estimate" }, inShort(rest)))));
+      el("span", { class: "swatch", "aria-hidden": "true" }),
+      el("bdi", {}, shown(key)),
+      el("span", { class: "estimate" }, inShort(rest)))));
   }
   found.forEach((one, i) => { list.children[i].title = inWords(one); });
   return 10;

@@ -1,4 +1,5 @@
-// What the reader has chosen. The choice lives in the address, so that a view can be shared, and so that Back undoes it.
+// What the reader has chosen. The choice lives in the address, so that a view can be shared, and so that Back
+// undoes it.
 import { seconds, short, spoken, apart, longSteps } from "./format.js";
 import { ranges, usual, rolling, zoned } from "./range.js";
 
@@ -43,18 +44,25 @@ function readRange(params) {
   const given = params.get("range");
   const [from, to] = ["from", "to"].map((name) => Date.parse(params.get(name) ?? "") || 0);
   view.range = usual;
-  if (given === "custom" && from > 0 && (to === 0 || from < to)) return Object.assign(view, { range: "custom", from, to });
+  if (given === "custom" && from > 0 && (to === 0 || from < to)) {
+    return Object.assign(view, { range: "custom", from, to });
+  }
   if (given === null || given === "custom") return undefined;
-  const known = ranges.find((r) => r === given) ?? rolling.find((r) => duration.test(given) && seconds(r) === seconds(given));
+  const known = ranges.find((r) => r === given) ??
+    rolling.find((r) => duration.test(given) && seconds(r) === seconds(given));
   if (known) return (view.range = known);
   const what = duration.test(given) ? spoken(given) : `“${apart(given.slice(0, 20))}”`;
-  view.unmet = [`The address asks for ${what}, which the page does not offer here: it shows ${zoned[usual] ?? spoken(usual)}.`];
+  view.unmet = [
+    `The address asks for ${what}, which the page does not offer here: it shows ${zoned[usual] ?? spoken(usual)}.`,
+  ];
   return undefined;
 }
 
 function address() {
   const given = new URLSearchParams(location.search), out = new URLSearchParams();
-  for (const { key, prefix } of [...view.lines, ...view.waiting]) out.append(key === undefined ? "prefix" : "key", key ?? prefix);
+  for (const { key, prefix } of [...view.lines, ...view.waiting]) {
+    out.append(key === undefined ? "prefix" : "key", key ?? prefix);
+  }
   if (view.chosen && view.lines.length === 0) out.set("none", "");
   if (!view.chosen) for (const name of ["key", "prefix"]) out.delete(name);
   if (view.range !== usual) out.set("range", view.range);
@@ -87,8 +95,8 @@ function entitle() {
   document.title = names.length === 0 ? "Tallyroll" : `${names.join(", ")} · Tallyroll`;
 }
 
-// change sets parts of the view and notifies those who show them. What the reader chooses is a step that Back undoes, but
-// not each letter of a search.
+// change sets parts of the view and notifies those who show them. What the reader chooses is a step that Back
+// undoes, but not each letter of a search.
 export function change(parts) {
   if ((parts.range && parts.range !== view.range) || (parts.of && parts.of !== view.of)) view.step = "";
   if (parts.lines) view.chosen = true;
@@ -120,7 +128,8 @@ export const full = `The chart shows ${most} lines, as many as can be distinguis
 
 export const lineOf = (wanted) => view.lines.findIndex((line) => sameLine(line, wanted));
 
-// toggle adds a line to the chart, or takes it out, which makes room for one that waits. It reports false if there is no room.
+// toggle adds a line to the chart, or takes it out, which makes room for one that waits. It reports false if
+// there is no room.
 export function toggle(wanted) {
   if (lineOf(wanted) >= 0) {
     const [next, ...waiting] = view.waiting;

@@ -1,5 +1,6 @@
-// The views of the page: counters, limits, alerts and operate. The address has which one is shown, so that Back leads to the one
-// before, and views can be shared. On the body stands data-view, if it is not that of the counters.
+// The views of the page: counters, limits, alerts and operate. The address has which one is shown, so that
+// Back leads to the one before, and views can be shared. On the body stands data-view, if it is not that of
+// the counters.
 import { $, say } from "./dom.js";
 
 // parts show the views. They and their styles are loaded when they are first seen.
@@ -12,7 +13,10 @@ const parts = {
 // styled is a part once its style is there, too.
 async function styled(name, part) {
   const link = document.createElement("link");
-  const there = new Promise((resolve, reject) => { link.onload = resolve; link.onerror = () => { link.remove(); reject(new Error(name)); }; });
+  const there = new Promise((resolve, reject) => {
+    link.onload = resolve;
+    link.onerror = () => { link.remove(); reject(new Error(name)); };
+  });
   link.rel = "stylesheet";
   link.href = new URL(name, import.meta.url).href;
   document.head.append(link);
@@ -63,7 +67,9 @@ function load(view) {
 export function start() {
   const nav = $("views");
   // The parts of the address that belong to the counters change without a word to this file.
-  const refresh = () => nav.querySelectorAll("[data-to]").forEach((link) => { link.href = addressOf(link.dataset.to); });
+  const refresh = () => nav.querySelectorAll("[data-to]").forEach((link) => {
+    link.href = addressOf(link.dataset.to);
+  });
   for (const event of ["pointerover", "focusin"]) nav.addEventListener(event, refresh);
   nav.addEventListener("click", (event) => {
     const link = event.target.closest("[data-to]");
