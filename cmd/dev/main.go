@@ -115,8 +115,10 @@ func (o options) run(ctx context.Context) (err error) {
 	var answers query.Settings
 	var hits collect.Settings
 	var alerts watch.Settings
-	if err := errors.Join(setting.Parse(&ingest, settings...), setting.Parse(&answers, settings...), setting.Parse(&hits, settings...), setting.Parse(&alerts, settings...)); err != nil {
-		return err
+	for _, of := range []any{&ingest, &answers, &hits, &alerts} {
+		if err := setting.Parse(of, settings...); err != nil {
+			return err
+		}
 	}
 	screen := progress.NewScreen(os.Stderr, "messages")
 	ingest.Log.Unknown = slices.Concat(ingest.Log.Unknown, answers.Log.Unknown, hits.Log.Unknown, alerts.Log.Unknown)

@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/buildinfo"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
@@ -210,9 +209,6 @@ type Settings struct {
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/buildinfo"
@@ -49,9 +48,6 @@ type Settings struct {
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	if s.LimitsFile == "" {
 		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): " +
 			"without limits " +

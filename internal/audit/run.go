@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"tallyroll/internal/consume"
-	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/progress"
@@ -28,9 +27,6 @@ type settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	return setting.CheckMost(setting.Most{Key: "INGEST_MAX_HITS", N: int64(s.MaxHits)})
 }
 

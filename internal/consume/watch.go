@@ -155,9 +155,11 @@ func (w *watcher) skipDeletedTail(ctx context.Context, position uint64, stored i
 	if state.Created != w.state.Created || state.Last <= position {
 		return nil // the stream has changed, which the next check reports
 	}
-	if _, back, err := newHistory(w.source, state).locate(ctx, messageID{position, stored}, w.buffer.latest()); err != nil {
+	_, back, err := newHistory(w.source, state).locate(ctx, messageID{position, stored}, w.buffer.latest())
+	if err != nil {
 		return err
-	} else if back {
+	}
+	if back {
 		return errRolledBack
 	}
 	// When they were stored is unknown, but it was before the state was read.

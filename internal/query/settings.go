@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
@@ -72,9 +71,6 @@ func (s *Settings) natsAt() natsconn.Settings {
 }
 
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	if err := s.addresses().Validate(); err != nil {
 		return err
 	}

@@ -403,7 +403,8 @@ func (s *deliverySession) giveUpChange(ctx context.Context, e *entry, failure er
 	}
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if _, err := s.stream.js.Publish(bounded, buildSubject(s.stream.namespace, "given_up."+s.target.Name), data); err != nil {
+	subject := buildSubject(s.stream.namespace, "given_up."+s.target.Name)
+	if _, err := s.stream.js.Publish(bounded, subject, data); err != nil {
 		return err
 	}
 	s.metrics.deliveries.WithLabelValues(s.target.Name, "given_up").Inc()

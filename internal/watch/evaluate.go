@@ -103,7 +103,9 @@ func (e *evaluator) tick(ctx context.Context) {
 	if time.Since(began) > e.timeouts.lease+queryTimeout {
 		return // the process stalled: what it read is old
 	}
-	if err := e.stream.replaceMessage(ctx, heartbeatKind, heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis, Rules: len(e.ruleSet.Rules)}, leaderSeq); err != nil {
+	own := heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis,
+		Rules: len(e.ruleSet.Rules)}
+	if err := e.stream.replaceMessage(ctx, heartbeatKind, own, leaderSeq); err != nil {
 		if !errors.Is(err, errConflict) && ctx.Err() == nil {
 			e.problems.warn(e.log, err, "evaluation failed: NATS does not store it")
 			e.stream.setUnpublished(e.planChanges(base, current))
@@ -115,8 +117,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		if leaderSeq == 0 || leader.By == e.process || leader.Fingerprint == e.ruleSet.Fingerprint {
 			e.leaderSince = began.Add(-e.timeouts.orphanGrace) // the previous leader had the same file
 		}
-		e.log.Info().Int("rules", len(e.ruleSet.Rules)).Str("file",
-			e.ruleSet.Fingerprint).Msg("leading: evaluating rules")
+		e.log.Info().Int("rules", own.Rules).Str("file", own.Fingerprint).Msg("leading: evaluating rules")
 	}
 	e.metrics.evaluating.Set(1)
 	if !noRedis {

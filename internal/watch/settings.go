@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
@@ -39,9 +38,6 @@ type Settings struct {
 
 // Validate checks what the types of the fields do not.
 func (s *Settings) Validate() error {
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	if s.File == "" {
 		return &setting.Error{Key: "WATCH_FILE", MustBe: "the name of a YAML file with rules and targets " +
 			"(docs/watch.md)"}

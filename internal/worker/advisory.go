@@ -23,8 +23,9 @@ import (
 // that has listed the new ones. The server's advisories only make the worker read new streams sooner.
 
 const (
-	streamCreated = "$JS.EVENT.ADVISORY.STREAM.CREATED.*"
-	streamDeleted = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"
+	streamAdvisories = "$JS.EVENT.ADVISORY.STREAM."
+	streamCreated    = streamAdvisories + "CREATED.*"
+	streamDeleted    = streamAdvisories + "DELETED.*"
 	// checkWithin bounds a check of all streams. Without a reply, as_of stands still.
 	checkWithin = time.Second
 )
@@ -166,7 +167,8 @@ func (c *streamCheck) subscribe(discoverDue wait.Signal) (stop func(), err error
 		subs = append(subs, sub)
 	}
 	_ = conn.FlushTimeout(checkWithin) // a refusal arrives before the flush is answered
-	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), "$JS.EVENT.ADVISORY.STREAM.") {
+	refusal := conn.LastError()
+	if errors.Is(refusal, nats.ErrPermissionViolation) && strings.Contains(refusal.Error(), streamAdvisories) {
 		c.log.Warn().Msgf("this user may not subscribe to %s: new streams are read up to %s later; grant that right "+
 			"to read them at once",
 			streamCreated, discoverEvery)

@@ -67,9 +67,6 @@ func (s *Settings) Validate() error {
 			MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
-	if err := setting.Check("TALLYROLL_NAMESPACE", s.Redis.Namespace, hit.CheckNamespace(s.Redis.Namespace)); err != nil {
-		return err
-	}
 	if !hit.ValidSubject(s.Subject) {
 		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, MustBe: subjectForm}
 	}

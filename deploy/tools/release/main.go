@@ -115,11 +115,12 @@ func (r *release) describe(ctx context.Context, version string) error {
 		return fmt.Errorf("SOURCE_DATE_EPOCH=%q: must be seconds since 1970", seconds)
 	}
 	r.time, r.commit = time.Unix(unix, 0).UTC(), commit
-	if tag, err := r.command(ctx, r.root, "git", "describe", "--tags", "--exact-match", "--match", "v*"); version == "" && err == nil {
-		version = strings.TrimSpace(tag)
-	}
 	if version == "" {
 		version = "0.0.0-dev." + r.time.Format("20060102150405")
+		tag, err := r.command(ctx, r.root, "git", "describe", "--tags", "--exact-match", "--match", "v*")
+		if err == nil {
+			version = strings.TrimSpace(tag)
+		}
 	}
 	found := versions.FindStringSubmatch(version)
 	if found == nil {

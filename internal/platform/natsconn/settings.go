@@ -49,7 +49,8 @@ type Access struct {
 
 // Validate reads the context and the files.
 func (n *Access) Validate() error {
-	if err := setting.BothOrNeither(setting.Path{Key: "NATS_CERT", File: n.Cert}, setting.Path{Key: "NATS_KEY", File: n.Key}); err != nil {
+	cert, key := setting.Path{Key: "NATS_CERT", File: n.Cert}, setting.Path{Key: "NATS_KEY", File: n.Key}
+	if err := setting.BothOrNeither(cert, key); err != nil {
 		return err
 	}
 	if n.Creds != "" && n.NKey != "" {

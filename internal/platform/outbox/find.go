@@ -43,7 +43,8 @@ func FindStream(ctx context.Context, conn *nats.Conn, subject string) (string, e
 	case errors.Is(err, nats.ErrNoResponders):
 		return "", ErrNoStream
 	case err != nil:
-		if last := conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
+		last := conn.LastError()
+		if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), m.Subject) {
 			return "", ErrNotPermitted
 		}
 		return "", errors.Join(ErrNoAnswer, err)

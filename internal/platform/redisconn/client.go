@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/wait"
 )
@@ -37,6 +38,9 @@ type Settings struct {
 }
 
 func (r *Settings) Validate() error {
+	if err := hit.CheckNamespace(r.Namespace); err != nil {
+		return setting.Check("TALLYROLL_NAMESPACE", r.Namespace, err)
+	}
 	if err := setting.CheckDuration("REDIS_IDLE_TIMEOUT", r.IdleTimeout, time.Second, 24*time.Hour); err != nil {
 		return err
 	}

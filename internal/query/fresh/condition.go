@@ -73,7 +73,8 @@ func (n Names) Parse(after []string, maxAge, wait string) (c Condition, err erro
 	if wait != "" && c.IsZero() {
 		return c, web.BadInput(n.Wait, "only with %s or %s", n.After, n.MaxAge)
 	}
-	if c.wait, err = time.ParseDuration(cmp.Or(wait, defaultWait.String())); err != nil || c.wait < 0 || c.wait > maxWait {
+	c.wait, err = time.ParseDuration(cmp.Or(wait, defaultWait.String()))
+	if err != nil || c.wait < 0 || c.wait > maxWait {
 		return c, web.BadInput(n.Wait, "%s: must be %s", web.Excerpt(wait), WaitHint)
 	}
 	return c, nil

@@ -21,7 +21,9 @@ import (
 //go:embed docs.html
 var docsHTML string
 
-var docsTemplate = template.Must(template.New("docs.html").Funcs(template.FuncMap{"statusText": http.StatusText}).Parse(docsHTML))
+var docsTemplate = template.Must(template.New("docs.html").
+	Funcs(template.FuncMap{"statusText": http.StatusText}).
+	Parse(docsHTML))
 
 //go:embed docs
 var docsFiles embed.FS
