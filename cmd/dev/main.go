@@ -100,8 +100,10 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
-	for variable, file := range map[string]demoFile{"WATCH_FILE": {"watch.yml", rulesOfLoad},
-		"QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad}} {
+	for variable, file := range map[string]demoFile{
+		"WATCH_FILE":        {"watch.yml", rulesOfLoad},
+		"QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad},
+	} {
 		if os.Getenv(variable) != "" {
 			continue
 		}

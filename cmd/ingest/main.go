@@ -15,8 +15,9 @@ import (
 
 func main() {
 	var settings worker.Settings
-	if !program.Flags("ingest", "counts the hits of NATS JetStream streams into rolling windows in Redis.", &settings,
-		new(trying).mode(&settings), retierMode(&settings), completeFromMode(&settings)) {
+	const about = "counts the hits of NATS JetStream streams into rolling windows in Redis."
+	modes := []program.Mode{new(trying).mode(&settings), retierMode(&settings), completeFromMode(&settings)}
+	if !program.Flags("ingest", about, &settings, modes...) {
 		return
 	}
 	program.MainWithReload("ingest", &settings, func(ctx context.Context, reload <-chan os.Signal) error {

@@ -112,8 +112,8 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 
 // listKeys lists names to choose from, so it truncates the list where a query would be refused. For uniques
 // it lists all counters, because only for listed keys is it checked which have uniques.
-func (q *querier) listKeys(ctx context.Context, limit int, metric string, matchers []*labels.Matcher) ([]string,
-	annotations.Annotations, error) {
+func (q *querier) listKeys(ctx context.Context, limit int, metric string,
+	matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := listExactKeys(ctx, matchers); ok {
 		counters, err := q.findCounters(ctx, matchers)
 		if err != nil {
@@ -141,8 +141,8 @@ func (q *querier) listKeys(ctx context.Context, limit int, metric string, matche
 }
 
 // LabelNames returns the names of the labels, which all series have.
-func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints, matchers ...*labels.Matcher) ([]string,
-	annotations.Annotations, error) {
+func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints,
+	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, metrics := splitMatchers(matchers, metricName); len(q.filterMetrics(metrics)) == 0 {
 		return nil, nil, nil
 	}
@@ -259,14 +259,14 @@ func limitResult[E any](all []E, limit int, warnings annotations.Annotations) re
 }
 
 // metadata is empty: Prometheus has no type for the hits of a cell.
-func (s *service) metadata(*http.Request) (result, error) {
+func metadata(*http.Request) (result, error) {
 	return result{data: map[string]any{}}, nil
 }
 
 // engineVersion is the release of Prometheus that clients adapt to: that of the engine in go.mod.
 const engineVersion = "3.16.0"
 
-func (s *service) buildInfo(*http.Request) (result, error) {
+func buildInfo(*http.Request) (result, error) {
 	return result{data: map[string]string{
 		"version": engineVersion, "revision": release.Version(), "branch": "tallyroll",
 		"buildUser": "", "buildDate": "", "goVersion": runtime.Version(),

@@ -75,7 +75,7 @@ func (s *service) evaluate(r *http.Request, period timeRange) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	query, err := s.newQuery(r.Context(), q, text, period)
+	query, err := q.newQuery(r.Context(), text, period)
 	if err != nil {
 		return result{}, newBadData("invalid parameter %q: %v", "query", err)
 	}
@@ -149,12 +149,12 @@ func (s *service) checkSize(name string, texts ...string) error {
 	return nil
 }
 
-func (s *service) newQuery(ctx context.Context, q *querier, text string, period timeRange) (promql.Query, error) {
-	opts := promql.NewPrometheusQueryOpts(false, q.lookback(), nil)
+func (q *querier) newQuery(ctx context.Context, text string, period timeRange) (promql.Query, error) {
+	opts, engine := promql.NewPrometheusQueryOpts(false, q.lookback(), nil), q.service.engine
 	if period.step == 0 {
-		return s.engine.NewInstantQuery(ctx, q, opts, text, period.start)
+		return engine.NewInstantQuery(ctx, q, opts, text, period.start)
 	}
-	return s.engine.NewRangeQuery(ctx, q, opts, text, period.start, period.end, period.step)
+	return engine.NewRangeQuery(ctx, q, opts, text, period.start, period.end, period.step)
 }
 
 // The forms of Prometheus's API: times are Unix seconds or RFC 3339, durations are seconds or 1h30m.

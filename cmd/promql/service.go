@@ -87,8 +87,8 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 	if err != nil {
 		return nil, err
 	}
-	reader.MaxCells, reader.MaxPoints, reader.MaxUniqueCells = settings.MaxCells, int64(settings.MaxSamples),
-		settings.MaxUniqueCells
+	reader.MaxCells, reader.MaxUniqueCells = settings.MaxCells, settings.MaxUniqueCells
+	reader.MaxPoints = int64(settings.MaxSamples)
 	p := parser.NewParser(parser.Options{})
 	return &service{
 		settings: settings, reader: reader, counters: scope.Authorize(erase.Eraser{Reader: reader}), tokens: tokens,
@@ -120,8 +120,8 @@ func (s *service) handler() http.Handler {
 		mux.Handle("POST "+path, s.serve(s.limitRequests(find)))
 	}
 	mux.Handle("GET /api/v1/label/{name}/values", s.serve(s.limitRequests(s.labelValues)))
-	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(s.metadata)))
-	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(s.buildInfo)))
+	mux.Handle("GET /api/v1/metadata", s.serve(encodeResult(metadata)))
+	mux.Handle("GET /api/v1/status/buildinfo", s.serve(encodeResult(buildInfo)))
 	mux.Handle("/api/", s.serve(encodeResult(func(r *http.Request) (result, error) {
 		return result{}, &apiError{http.StatusNotFound, "not_found",
 			fmt.Sprintf("no resource for %s at %.64q: must be query, query_range, labels, label/<name>/values, "+

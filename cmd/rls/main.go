@@ -9,8 +9,9 @@ import (
 
 func main() {
 	var settings Settings
-	if !program.Flags("rls", "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits "+
-		"of a file, with Redis.", &settings) {
+	const about = "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits of a file, " +
+		"with Redis."
+	if !program.Flags("rls", about, &settings) {
 		return
 	}
 	program.MainWithReload("rls", &settings, func(ctx context.Context, reload <-chan os.Signal) error {

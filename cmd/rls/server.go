@@ -80,8 +80,8 @@ func (s *service) serve(ctx context.Context, l net.Listener, certificate *web.Ce
 }
 
 // measure observes a request. A handler that panics ends its request, not the process.
-func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any,
-	err error) {
+func (s *service) measure(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (out any, err error) {
 	start := time.Now()
 	if header, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = trace.With(ctx, header)

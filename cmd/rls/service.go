@@ -49,9 +49,8 @@ const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
 func (s *Settings) Validate() error {
 	if s.LimitsFile == "" {
-		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): " +
-			"without limits " +
-			"there is nothing to decide"}
+		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): without " +
+			"limits there is nothing to decide"}
 	}
 	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
 		return err
@@ -155,10 +154,9 @@ func newService(takes limiter, settings Settings, log zerolog.Logger) (*service,
 		}, []string{"limit", "result", "source"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
-			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did " +
-				"not count " +
-				"the take, or is open without Redis), unknown (the number counts up to the limit), or refused (Redis " +
-				"does not answer, and the take stays as it was).",
+			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did not " +
+				"count the take, or is open without Redis), unknown (the number counts up to the limit), or refused " +
+				"(Redis does not answer, and the take stays as it was).",
 		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",

@@ -27,8 +27,8 @@ func main() {
 			return setting.ExitOK, watch.Try(context.Background(), settings, os.Stdout)
 		},
 	}
-	if !program.Flags("watch", "compares counters with thresholds, and notifies people and programs of each change.",
-		&settings, try) {
+	const about = "compares counters with thresholds, and notifies people and programs of each change."
+	if !program.Flags("watch", about, &settings, try) {
 		return
 	}
 	program.MainWithReload("watch", &settings, func(ctx context.Context, reload <-chan os.Signal) error {

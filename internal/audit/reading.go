@@ -93,8 +93,9 @@ func (r *reading) run(ctx context.Context) error {
 // confirm checks that the stream is still the same.
 func (r *reading) confirm(ctx context.Context) error {
 	now, err := source.Confirmed(ctx, r.stream.source)
-	if errors.Is(err, source.ErrNoStream) || err == nil && (now.Created != r.stream.state.Created ||
-		now.Last < r.stream.state.Last) {
+	before := r.stream.state
+	isOther := err == nil && (now.Created != before.Created || now.Last < before.Last)
+	if isOther || errors.Is(err, source.ErrNoStream) {
 		return fmt.Errorf("%w: stream %s was recreated, deleted or rolled back meanwhile: run again", errUnjudged,
 			r.stream.name)
 	}

@@ -12,16 +12,6 @@ import (
 	"tallyroll/internal/web"
 )
 
-// newEvents takes CloudEvents unchanged. It returns nil if there is no room for them.
-func newEvents(b *budget, body []byte, events int, header nats.Header, id string) *entry {
-	e := newEntry(b, nil, id)
-	if e == nil {
-		return nil
-	}
-	e.lines, e.hits, e.separate, e.header = append(e.lines, body...), events, true, header
-	return e.keep()
-}
-
 // entry is the hits or CloudEvents of one request on their way to JetStream. The publisher owns it from
 // publisher.store until it has put the outcome into done.
 type entry struct {
@@ -34,6 +24,16 @@ type entry struct {
 	since    time.Time
 	held     hold
 	done     chan outcome
+}
+
+// newEvents takes CloudEvents unchanged. It returns nil if there is no room for them.
+func newEvents(b *budget, body []byte, events int, header nats.Header, id string) *entry {
+	e := newEntry(b, nil, id)
+	if e == nil {
+		return nil
+	}
+	e.lines, e.hits, e.separate, e.header = append(e.lines, body...), events, true, header
+	return e.keep()
 }
 
 type outcome struct {

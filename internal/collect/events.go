@@ -178,8 +178,8 @@ func mayDeliver(token *access.Token) *web.Problem {
 
 // checkEvents checks the events of a request, and returns how many they are. Without an Idempotency-Key, the
 // source and the id of a single event make the message's id.
-func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte, most int) (events int,
-	single rules.Identity, p *web.Problem) {
+func checkEvents(c *rules.Checker, mode rules.Mode, header nats.Header, body []byte,
+	most int) (events int, single rules.Identity, p *web.Problem) {
 	switch mode {
 	case rules.Batch:
 		events, p = checkBatch(c, body, most)

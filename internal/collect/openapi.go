@@ -77,9 +77,8 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 			"Content-Encoding names one. " +
 			"Or stores CloudEvents: one or a batch as JSON, or one whose attributes are headers (ce-type, ce-source, " +
 			"ce-id, ce-specversion) and whose data is the body, of any type; rules of ingest decide what they count. " +
-			"All of a request is stored, or nothing. With an Idempotency-Key, a request can be sent again " +
-			"until it is " +
-			"answered, and its hits count once. A CloudEvent alone can be sent again without one.",
+			"All of a request is stored, or nothing. With an Idempotency-Key, a request can be sent again until it " +
+			"is answered, and its hits count once. A CloudEvent alone can be sent again without one.",
 		Parameters: []*huma.Param{{
 			Name: keyHeader, In: "header", Description: "1 to 255 visible ASCII characters, in double quotes or " +
 				"without, new for each request. The stream remembers it for 2 minutes by default.",
@@ -123,9 +122,8 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 				"zstd or none")},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored: send it again after the seconds in " +
 			"Retry-After.", noRoom("COLLECT_MAX_WAITING")},
-		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only " +
-			"with the " +
-			"same Idempotency-Key.",
+		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown. Sending them again is safe only with " +
+			"the same Idempotency-Key.",
 			web.NewProblem(http.StatusGatewayTimeout, "JetStream has not answered in time (COLLECT_TIMEOUT): whether "+
 				"the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
@@ -182,9 +180,8 @@ func describePages(a *api.API) {
 		OperationID: "post-beacon", Method: http.MethodPost, Path: beaconPath,
 		Summary: "Store hits of a web page",
 		Description: "For navigator.sendBeacon and fetch, in pages of COLLECT_ORIGINS. COLLECT_BEACON_PREFIX is put " +
-			"before each key. " +
-			"A ts is refused: the hits count when they are stored. All of them are stored, or none. No token " +
-			"is needed.",
+			"before each key. A ts is refused: the hits count when they are stored. All of them are stored, or none. " +
+			"No token is needed.",
 		RequestBody: &huma.RequestBody{
 			Required: true, Description: "text/plain is read in the same way: browsers send it without a preflight.",
 			Content: map[string]*huma.MediaType{"application/json": {

@@ -133,8 +133,8 @@ func sameEvent(a, b nats.Header) bool {
 }
 
 // readMessage reads a message from the stream's leader, because a replica may not have it yet.
-func (s *storage) readMessage(ctx context.Context, stream string, sequence uint64) (header nats.Header, body []byte,
-	found bool, err error) {
+func (s *storage) readMessage(ctx context.Context, stream string,
+	sequence uint64) (header nats.Header, body []byte, found bool, err error) {
 	js := *s.js.Load()
 	reply, err := js.Conn().RequestWithContext(ctx, natsconn.APISubject(js, "STREAM.MSG.GET."+stream),
 		fmt.Appendf(nil, `{"seq":%d}`, sequence))

@@ -12,6 +12,29 @@ import (
 	"tallyroll/internal/window"
 )
 
+// buffer holds the two halves of a session's memory: one fills while the other is committed.
+type buffer struct {
+	layout      window.Layout
+	maxCommands int             // of one transaction
+	maxBytes    int             // of the hits of a half; one message more may exceed it
+	resumed     []window.Cursor // per shard: what had been applied when the session began
+	replayed    uint64          // when the session began, no hit after this message was counted or rejected
+	sparse      bool            // missing sequences may have been no hits, see source.State.Gaps
+	whole       bool            // the filling half must fit into one transaction per shard
+
+	mu       sync.Mutex
+	capacity sync.Cond // the filling half was drained, or the buffer was closed
+	filling  *load
+	spare    *load // nil while it is being committed
+	waiting  bool  // the reader waits for capacity
+	closed   bool
+	ofShard  []int // scratch: commands of one message per shard
+
+	perHit, perUnique int // see window.Layout.CommandsPerHit
+
+	full wait.Signal // a flush is due before the next tick
+}
+
 // load is what one flush commits: hits, the rejects to store first, and the position that the load reaches.
 type load struct {
 	batch    *window.Batch
@@ -46,29 +69,6 @@ const (
 // maxSum is the sum of n at which a load is full. A message adds at most 2⁶⁰ (a million hits of 2⁴⁰), so the
 // sum fits into an int64.
 const maxSum = 1 << 62
-
-// buffer holds the two halves of a session's memory: one fills while the other is committed.
-type buffer struct {
-	layout      window.Layout
-	maxCommands int             // of one transaction
-	maxBytes    int             // of the hits of a half; one message more may exceed it
-	resumed     []window.Cursor // per shard: what had been applied when the session began
-	replayed    uint64          // when the session began, no hit after this message was counted or rejected
-	sparse      bool            // missing sequences may have been no hits, see source.State.Gaps
-	whole       bool            // the filling half must fit into one transaction per shard
-
-	mu       sync.Mutex
-	capacity sync.Cond // the filling half was drained, or the buffer was closed
-	filling  *load
-	spare    *load // nil while it is being committed
-	waiting  bool  // the reader waits for capacity
-	closed   bool
-	ofShard  []int // scratch: commands of one message per shard
-
-	perHit, perUnique int // see window.Layout.CommandsPerHit
-
-	full wait.Signal // a flush is due before the next tick
-}
 
 func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *buffer {
 	b := &buffer{

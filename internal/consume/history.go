@@ -270,8 +270,8 @@ func (h *history) holdsApplied(ctx context.Context, created int64) (bool, error)
 //
 // The position is never before the true one, or hits would count twice. It can be after the true one only
 // after a roll-back, which the caller reports, or if the clock of NATS was also set back.
-func (h *history) locate(ctx context.Context, message messageID, latest int64) (position messageID, back bool,
-	err error) {
+func (h *history) locate(ctx context.Context, message messageID,
+	latest int64) (position messageID, back bool, err error) {
 	if message.seq < h.state.First || message.stored == 0 {
 		return message, false, nil // nothing to compare
 	}

@@ -89,8 +89,8 @@ func fingerprintOf(set *rules.Set) string {
 var errRulesLost = errors.New("the rules by which these messages were read first are lost")
 
 // lookup returns the rules with a fingerprint, from memory or from Redis. found is false if both lack them.
-func (b *Rulebook) lookup(ctx context.Context, store *schema.Store, fingerprint string) (set *rules.Set, found bool,
-	err error) {
+func (b *Rulebook) lookup(ctx context.Context, store *schema.Store,
+	fingerprint string) (set *rules.Set, found bool, err error) {
 	if b != nil {
 		b.mu.Lock()
 		set, found = b.sets[fingerprint]

@@ -293,8 +293,8 @@ type snapshot struct {
 // observe records the reader's position and the stream's end. The progress is empty without a backlog, and at
 // its first check, which shows no speed yet. due is whether to log it. caught is how long a backlog lasted
 // that has just ended.
-func (b *backlog) observe(now time.Time, position, last uint64, far bool) (p progress.State, due bool,
-	caught time.Duration) {
+func (b *backlog) observe(now time.Time, position, last uint64,
+	far bool) (p progress.State, due bool, caught time.Duration) {
 	if !far {
 		if !b.since.IsZero() {
 			caught = now.Sub(b.since)

@@ -38,9 +38,8 @@ func (e *erasures) register(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "delete-counters", Method: http.MethodDelete, Path: "/v1/counters",
 		Summary: "Erase a counter, or all with a prefix",
-		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are " +
-			"stored and " +
-			"not counted yet, and later ones, count from zero. " +
+		Description: "Removes the hits that are counted, the names and the entries in lists. Hits that are stored " +
+			"and not counted yet, and later ones, count from zero. " +
 			"Needs QUERY_ERASE=on. If the answer is lost, ask again: what is left is still listed.",
 		Responses: api.SuccessOnly("It is erased.", answer.EraseAnswer{Erased: 1}),
 	})

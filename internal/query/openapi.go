@@ -28,9 +28,8 @@ var groups = []api.Group{
 }
 
 func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
-	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last " +
-		"minute, hour, " +
-		"day or month, with bounds. " +
+	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, " +
+		"hour, day or month, with bounds. " +
 		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
 		Home: "/", Groups: groups}

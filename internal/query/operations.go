@@ -85,9 +85,8 @@ func (q *questions) registerTotal(a *api.API) {
 	o := windowsOperation{
 		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
 		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
-			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter " +
-			"that was " +
-			"never hit has total 0. " +
+			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter that " +
+			"was never hit has total 0. " +
 			"If no worker has counted lately, later hits are uncertain, too: upper is null then, and complete " +
 			"is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
@@ -116,8 +115,7 @@ func (q *questions) registerUniques(a *api.API) {
 			"lower and upper hold with the confidence that the answer names, unlike those of a total: they have two " +
 			"standard errors of the estimate (1.6 %), and the cells that the window cuts. " +
 			"A counter whose hits carry no unique has 0. If no worker has counted lately, upper is null, and " +
-			"complete " +
-			"is false.",
+			"complete is false.",
 		body: answer.UniquesBody{Keys: []string{"visitors", "shop.visitors"}, Windows: []string{"1h", "24h"}},
 	}
 	api.AnswerQuery(a, a.Operation(o.get()), func(ctx context.Context,
@@ -141,9 +139,8 @@ const seriesAbout = "The hits of a counter in each step of a range. From, to and
 	"whole days, weeks, months or years of the zone tz instead; " +
 	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all " +
 	"counters that begin with it, gives the object below; if key " +
-	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per " +
-	"counter or " +
-	"group, and others for the groups that are not listed. " +
+	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter " +
+	"or group, and others for the groups that are not listed. " +
 	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many unique " +
 	"values the hits of " +
 	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or " +
@@ -255,9 +252,8 @@ func (q *questions) registerAbout(a *api.API) {
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-about", Method: http.MethodGet, Path: "/v1/about",
 		Summary: "What can be asked here: tiers, windows, steps and features",
-		Description: "The tiers of the namespace, the windows and steps to offer to users, and which features " +
-			"are on. " +
-			"The tiers seldom change: a client needs to ask once, and again if a window is refused.",
+		Description: "The tiers of the namespace, the windows and steps to offer to users, and which features are " +
+			"on. The tiers seldom change: a client needs to ask once, and again if a window is refused.",
 		Responses: api.SuccessOnly("What can be asked, as of now.", answer.AboutExample()),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (answer.AboutAnswer, error) {
 		return q.getAbout(ctx)

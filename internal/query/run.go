@@ -42,10 +42,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	defer client.Close()
 	store := schema.NewStore(client, settings.Redis.Namespace)
 	requests := read.NewReader(store)
-	requests.MaxCells, requests.MaxPoints, requests.MaxUniqueCells = settings.MaxCells, settings.MaxPoints,
-		settings.MaxUniqueCells
-	s, err := newService(erase.Eraser{Reader: requests}, erase.Eraser{Reader: read.NewReader(store)}, takes, settings,
-		log)
+	requests.MaxCells, requests.MaxUniqueCells = settings.MaxCells, settings.MaxUniqueCells
+	requests.MaxPoints = settings.MaxPoints
+	listening := read.NewReader(store)
+	s, err := newService(erase.Eraser{Reader: requests}, erase.Eraser{Reader: listening}, takes, settings, log)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,9 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
-		settings.Redis.Namespace).
-		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.limits.Named()).Str("url",
-		listeners.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("url", listeners.URL()).
+		Str("redis", settings.Redis.URL.Addr()).Str("namespace", settings.Redis.Namespace).
+		Int("tokens", s.middleware.tokens.Count()).Int("limits", s.limits.Named()).Msg("started")
 
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.health.Run(gctx) })
@@ -65,9 +64,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group.Go(func() error { return s.fresh.Run(gctx) })
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	if settings.asksNATS() {
-		group.Go(func() error {
-			return s.nats.serve(gctx, settings.natsAt())
-		})
+		group.Go(func() error { return s.nats.serve(gctx, settings.natsAt()) })
 	}
 	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler()) })
 	if err := group.Wait(); err != nil {
@@ -98,48 +95,53 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	log zerolog.Logger) (*service, error) {
 	metrics := web.NewMetrics("query", 14)
 	registry, failures := metrics.Registry, program.Sampled(log)
+	files, namespace := buildinfo.NewFiles(registry, log), settings.Redis.Namespace
 	s := &service{
-		server: web.Server{Metrics: metrics, Files: buildinfo.NewFiles(registry, log), Log: log,
-			Apart: settings.MetricsAddr != ""},
+		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
 		health: status.NewHealth(requests, settings.Timeout, log, registry),
 	}
-	tokens, err := access.New(access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile},
-		s.server.Files)
+	given := access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}
+	tokens, err := access.New(given, files)
 	if err != nil {
 		return nil, err
 	}
-	redis := answer.NewSource(s.health, settings.Timeout, failures, registry)
+	redis, authorized := answer.NewSource(s.health, settings.Timeout, failures, registry), scope.Authorize(requests)
 	answers := &answer.Service{
-		Reader: scope.Authorize(requests), Redis: redis, Namespace: settings.Redis.Namespace,
+		Reader: authorized, Redis: redis, Namespace: namespace,
 		MaxKeys: settings.MaxKeys, MaxSum: settings.MaxSum, MaxProbe: settings.MaxProbe,
 	}
 	audit := &auditLog{log: log}
-	s.limits, err = limitapi.New(limitapi.Settings{Take: settings.Take, File: settings.LimitsFile,
-		Files: s.server.Files, Proxies: settings.TrustedProxies, Audit: audit.begin}, takes, scope.Authorize(requests),
-		redis, failures, metrics)
+	limits := limitapi.Settings{
+		Take: settings.Take, File: settings.LimitsFile, Files: files,
+		Proxies: settings.TrustedProxies, Audit: audit.begin,
+	}
+	s.limits, err = limitapi.New(limits, takes, authorized, redis, failures, metrics)
 	if err != nil {
 		return nil, err
 	}
-	s.status = status.New(requests, redis, settings.Redis.Namespace, settings.asksNATS(), failures, registry)
-	s.live = live.New(live.Settings{
+	s.status = status.New(requests, redis, namespace, settings.asksNATS(), failures, registry)
+	bounds := live.Settings{
 		MaxClients: settings.LiveClients, MaxQuestions: settings.LiveQuestions, MaxKeys: settings.MaxKeys,
-	}, func(ctx context.Context, questions []window.Question) (window.Answers, error) {
+	}
+	listen := func(ctx context.Context, questions []window.Question) (window.Answers, error) {
 		return answer.Read(ctx, redis, func(ctx context.Context) (window.Answers, error) {
 			return listeners.Answer(ctx, questions)
 		})
-	}, registry)
+	}
+	s.live = live.New(bounds, listen, registry)
 	s.fresh = fresh.NewWatcher(func(ctx context.Context) (read.Reach, error) {
 		return answer.Read(ctx, redis, requests.Progress)
 	}, "query", registry)
 	proxies := &s.limits.Proxies
 	audit.proxies = proxies
-	s.middleware = middleware{server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts,
-		proxies: proxies}
+	s.middleware = middleware{
+		server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies,
+	}
 	s.questions = questions{answers, s.status, s.limits}
 	s.erasures = erasures{settings.Erase, answers, audit}
-	s.exports.answers, s.exports.slots.most, s.exports.proxies, s.exports.log = answers, settings.MaxExports, proxies,
-		log
-	s.nats = natsAPI{settings.Redis.Namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
+	s.exports.answers, s.exports.proxies, s.exports.log = answers, proxies, log
+	s.exports.slots.most = settings.MaxExports
+	s.nats = natsAPI{namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
 	return s, nil
 }
 

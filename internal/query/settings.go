@@ -93,8 +93,7 @@ func (s *Settings) Validate() error {
 	if s.asksNATS() && !plainSubject(s.Redis.Namespace) {
 		return &setting.Error{Key: "TALLYROLL_NAMESPACE", Value: s.Redis.Namespace, MustBe: "a namespace without a " +
 			"dot at its ends or two in a row, because with NATS it is the first part of the subjects; or set " +
-			"NATS_URL " +
-			"to nothing"}
+			"NATS_URL to nothing"}
 	}
 	return nil
 }

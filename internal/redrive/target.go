@@ -13,6 +13,13 @@ import (
 	"tallyroll/internal/rejects"
 )
 
+// targets finds the subjects under which streams take rejects again.
+type targets struct {
+	js      jetstream.JetStream
+	subject string // all go below this one; empty: to where the refused message was
+	known   map[string]target
+}
+
 // onceOf returns a reject's destination. Its name replaces mark in the pattern.
 func onceOf(r *reject, pattern string) *outbox.Once {
 	more := nats.Header{rejects.HeaderNamespace: {r.Namespace}} // workers of other namespaces may have counted the hit
@@ -21,13 +28,6 @@ func onceOf(r *reject, pattern string) *outbox.Once {
 }
 
 const mark = ">"
-
-// targets finds the subjects under which streams take rejects again.
-type targets struct {
-	js      jetstream.JetStream
-	subject string // all go below this one; empty: to where the refused message was
-	known   map[string]target
-}
 
 // target is a subject with a mark; why is the reason if it is missing.
 type target struct{ pattern, why string }

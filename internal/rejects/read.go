@@ -129,8 +129,8 @@ func (a *Assembly) drop(name string) {
 
 // Open returns the stream of rejects with its state, and how many rejects of a namespace come from each
 // stream, or from one. It returns nil if the stream is missing, because nothing has ever been refused.
-func Open(ctx context.Context, js jetstream.JetStream, namespace, stream string) (jetstream.Stream,
-	*jetstream.StreamInfo, error) {
+func Open(ctx context.Context, js jetstream.JetStream, namespace,
+	stream string) (jetstream.Stream, *jetstream.StreamInfo, error) {
 	handle, err := js.Stream(ctx, Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil, nil

@@ -99,8 +99,8 @@ func publishAll(ctx context.Context, js jetstream.JetStream, messages []*nats.Ms
 // withoutNamesakes reads the stored rejects of duplicates. Usually they are the same. But a stream that was
 // recreated or rolled back reuses sequences: then the stored one belongs to another message, and the new one
 // needs its own identity. It sends all requests at once, because a replay repeats every reject of an hour.
-func withoutNamesakes(ctx context.Context, js jetstream.JetStream, duplicates []duplicate) (again []*nats.Msg,
-	err error) {
+func withoutNamesakes(ctx context.Context, js jetstream.JetStream,
+	duplicates []duplicate) (again []*nats.Msg, err error) {
 	if len(duplicates) == 0 {
 		return nil, nil
 	}

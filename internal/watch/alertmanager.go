@@ -145,8 +145,7 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 			out = append(out, a.newAlert(s, Firing, s.FiredAt, endTime(s.Open)))
 		}
 		isKnown := s.State != Unknown || s.Gone
-		if a.target.wants(Unknown) && (!isKnown && !s.Quiet || endedLately && isKnown && s.Previous == Unknown &&
-			!s.Quiet) {
+		if a.target.wants(Unknown) && !s.Quiet && (!isKnown || endedLately && s.Previous == Unknown) {
 			since := s.Since
 			if isKnown {
 				since = time.Time{} // Alertmanager already has the start
@@ -154,10 +153,8 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 			out = append(out, a.newAlert(s, Unknown, since, endTime(!isKnown)))
 		}
 	}
-	slices.SortFunc(out, func(a, b alert) int {
-		return strings.Compare(a.Labels["rule"]+a.Labels["key"]+a.Labels["state"], b.Labels["rule"]+b.Labels["key"]+
-			b.Labels["state"])
-	})
+	order := func(a alert) string { return a.Labels["rule"] + a.Labels["key"] + a.Labels["state"] }
+	slices.SortFunc(out, func(a, b alert) int { return strings.Compare(order(a), order(b)) })
 	return out
 }
 

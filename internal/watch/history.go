@@ -98,10 +98,10 @@ func (h *History) addChange(e *entry) {
 func (h *History) addGiveUp(g giveUpRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	isSameTarget := func(o GivenUp) bool { return o.Target == g.Target }
-	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !slices.ContainsFunc(h.givenUp[g.Position],
-		isSameTarget) {
-		h.givenUp[g.Position] = append(h.givenUp[g.Position], g.GivenUp)
+	known := h.givenUp[g.Position]
+	isKnown := slices.ContainsFunc(known, func(o GivenUp) bool { return o.Target == g.Target })
+	if len(h.changes) > 0 && g.Position >= h.changes[0].Position && !isKnown {
+		h.givenUp[g.Position] = append(known, g.GivenUp)
 	}
 }
 

@@ -150,7 +150,8 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	set, namespace := s.ruleSet.Load(), s.settings.Redis.Namespace
 	openCtx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	info, err := openStream(openCtx, js, namespace, Retention{s.settings.Keep, s.settings.Changes, s.settings.Replicas})
+	keep := Retention{s.settings.Keep, s.settings.Changes, s.settings.Replicas}
+	info, err := openStream(openCtx, js, namespace, keep)
 	if err != nil {
 		return err
 	}
@@ -169,17 +170,18 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	for _, t := range set.Targets {
 		s.metrics.initTarget(t.Name)
 		if t.Alertmanager != "" {
-			a := &alertSync{stream: stream, target: t, client: newClient(), timeout: s.settings.Timeout,
-				timeouts: s.timeouts, metrics: s.metrics, log: s.log}
+			a := &alertSync{
+				stream: stream, target: t, client: newClient(),
+				timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log,
+			}
 			tasks = append(tasks, func() error { return a.run(gctx, s.settings.Interval) })
 			continue
 		}
 		d := &delivery{
-			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), timeout: s.settings.Timeout,
-			giveUp:   s.settings.GiveUp,
-			timeouts: s.timeouts, metrics: s.metrics, log: s.log,
+			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), giveUp: s.settings.GiveUp,
+			timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log,
 		}
-		// before the first evaluation, so that the target misses no change
+		// Before the first evaluation, so that the target misses no change.
 		if err := d.openProgress(openCtx, info.State.LastSeq); err != nil {
 			return err
 		}

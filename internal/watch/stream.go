@@ -13,6 +13,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// stateStream reads and publishes the stream's messages, and keeps the cache up to date.
+type stateStream struct {
+	cache
+	js      jetstream.JetStream
+	created time.Time // when the stream was created
+
+	leaderMu sync.Mutex
+	leader   jetstream.Stream // reads from the stream's leader; nil until it is needed
+}
+
+func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
+	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry),
+		leases: make(map[string]*lease)}, js: js}
+}
+
 const (
 	// streamCheckInterval is the interval at which the stream's identity is checked.
 	streamCheckInterval = 2 * time.Second
@@ -35,8 +50,8 @@ type Retention struct {
 }
 
 // openStream finds or creates the stream of a namespace. It leaves an existing one as it is.
-func openStream(ctx context.Context, js jetstream.JetStream, namespace string, keep Retention) (*jetstream.StreamInfo,
-	error) {
+func openStream(ctx context.Context, js jetstream.JetStream, namespace string,
+	keep Retention) (*jetstream.StreamInfo, error) {
 	name := StreamName(namespace)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -54,21 +69,6 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string, k
 		return nil, fmt.Errorf("open stream %s: %w", name, err)
 	}
 	return s.CachedInfo(), nil
-}
-
-// stateStream reads and publishes the stream's messages, and keeps the cache up to date.
-type stateStream struct {
-	cache
-	js      jetstream.JetStream
-	created time.Time // when the stream was created
-
-	leaderMu sync.Mutex
-	leader   jetstream.Stream // reads from the stream's leader; nil until it is needed
-}
-
-func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
-	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry),
-		leases: make(map[string]*lease)}, js: js}
 }
 
 // follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.

@@ -70,8 +70,7 @@ var byStatus = []*Kind{
 	{Name: "request-timeout", Status: http.StatusRequestTimeout, Do: "send the body without pauses"},
 	{Name: "too-large", Status: http.StatusRequestEntityTooLarge, Do: "ask or send in parts; detail names the setting"},
 	{Name: "unsupported-media-type", Status: http.StatusUnsupportedMediaType, Do: "send one of the types or " +
-		"encodings " +
-		"that detail names"},
+		"encodings that detail names"},
 	{Name: "fault", Status: http.StatusInternalServerError, Do: "report it to the operator: the log has more"},
 	{Name: "not-configured", Status: http.StatusNotImplemented, Do: "ask the operator for the setting that " +
 		"detail names"},

@@ -39,8 +39,8 @@ type Leaving struct{ asked context.Context }
 
 // Begin returns a context that ends a delay after ctx, for all that the service needs to serve. The caller
 // must call stop when the service has ended.
-func (s Shutdown) Begin(ctx context.Context, log zerolog.Logger) (serving context.Context, leaving Leaving,
-	stop func()) {
+func (s Shutdown) Begin(ctx context.Context,
+	log zerolog.Logger) (serving context.Context, leaving Leaving, stop func()) {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
 		if s.Delay <= 0 {

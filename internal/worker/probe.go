@@ -83,9 +83,8 @@ func (p *probe) logDestination(bad bool, read []string, stream string, err error
 	}
 	switch {
 	case err == nil && !bad:
-		p.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach " +
-			"a stream " +
-			"that is counted")
+		p.log.Debug().Str("subject", subject).Str("stream", stream).Msg("hits published to the subject reach a " +
+			"stream that is counted")
 	case err == nil:
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves "+
 			"out: they are not counted; add it there", subject, stream, p.settings.Streams)

@@ -16,6 +16,19 @@ import (
 	"tallyroll/internal/hit"
 )
 
+// bucket is the fleet's bucket in NATS, and the watch over the keys of one id. It belongs to Run's goroutine.
+type bucket struct {
+	js       jetstream.JetStream
+	name     string
+	replicas int
+	id       string // of the keys; empty before the first heartbeat
+
+	kv           jetstream.KeyValue   // nil if it must be opened (again)
+	watcher      jetstream.KeyWatcher // nil without a watch
+	watchedSince time.Time            // when the watch began
+	cancelWatch  context.CancelFunc   // frees its context
+}
+
 // kvTimeout bounds one request to the bucket. It is shorter than deadAfter.
 const kvTimeout = 2 * time.Second
 
@@ -33,19 +46,6 @@ func bucketName(namespace string) string {
 func planKey(id string) string { return id + ".plan" }
 
 func memberPrefix(id string) string { return id + ".worker." }
-
-// bucket is the fleet's bucket in NATS, and the watch over the keys of one id. It belongs to Run's goroutine.
-type bucket struct {
-	js       jetstream.JetStream
-	name     string
-	replicas int
-	id       string // of the keys; empty before the first heartbeat
-
-	kv           jetstream.KeyValue   // nil if it must be opened (again)
-	watcher      jetstream.KeyWatcher // nil without a watch
-	watchedSince time.Time            // when the watch began
-	cancelWatch  context.CancelFunc   // frees its context
-}
 
 // open finds or creates the bucket, and watches it until runCtx ends.
 func (b *bucket) open(ctx, runCtx context.Context) error {

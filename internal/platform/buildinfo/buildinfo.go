@@ -75,8 +75,8 @@ func NewFiles(registry prometheus.Registerer, log zerolog.Logger) *setting.Files
 	}, []string{"what", "result"})
 	registry.MustRegister(lasts, total)
 	return setting.NewFiles(log, func(what string) func(error) {
-		last, ok, failed := lasts.WithLabelValues(what), total.WithLabelValues(what, "ok"),
-			total.WithLabelValues(what, "failed")
+		last := lasts.WithLabelValues(what)
+		ok, failed := total.WithLabelValues(what, "ok"), total.WithLabelValues(what, "failed")
 		last.Set(1)
 		return func(err error) {
 			if err != nil {

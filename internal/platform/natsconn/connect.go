@@ -109,8 +109,8 @@ func ServerOf(c *nats.Conn) string {
 
 // Connect connects to NATS. It waits for the servers for as long as ctx lives, but fails at once if waiting
 // cannot help, such as for refused credentials. The settings must have been validated.
-func (n Settings) Connect(ctx context.Context, name string, log zerolog.Logger, more ...nats.Option) (*nats.Conn,
-	error) {
+func (n Settings) Connect(ctx context.Context, name string, log zerolog.Logger,
+	more ...nats.Option) (*nats.Conn, error) {
 	return n.connect(ctx, name, log, wait.LogEvery, "", more)
 }
 

@@ -363,8 +363,9 @@ func isBlank(value json.RawMessage) bool {
 
 // complete resolves paths, and refuses fields that contradict or lack each other.
 func (c *natsContext) complete() error {
-	for name, path := range map[string]*string{"creds": &c.creds, "nkey": &c.nkey, "cert": &c.cert, "key": &c.key,
-		"ca": &c.ca} {
+	for name, path := range map[string]*string{
+		"creds": &c.creds, "nkey": &c.nkey, "cert": &c.cert, "key": &c.key, "ca": &c.ca,
+	} {
 		switch scheme := schemeOf(*path); scheme {
 		case "":
 		case "file":
@@ -376,15 +377,17 @@ func (c *natsContext) complete() error {
 	}
 	// The nats command reads these values from elsewhere if they have such a form. NATS would refuse the
 	// values themselves.
-	for name, value := range map[string]string{"password": c.password, "token": c.token, "user_jwt": c.jwt,
-		"user_seed": c.seed} {
+	for name, value := range map[string]string{
+		"password": c.password, "token": c.token, "user_jwt": c.jwt, "user_seed": c.seed,
+	} {
 		if slices.Contains([]string{"op", "nsc", "env", "file", "data"}, schemeOf(value)) {
 			return fmt.Errorf("%s with %s: is not supported here, only the value itself", name, schemeOf(value))
 		}
 	}
 	var identities []string
-	for _, i := range []struct{ name, value string }{{"user", c.user}, {"creds", c.creds}, {"nkey", c.nkey},
-		{"user_jwt", c.jwt}} {
+	for _, i := range []struct{ name, value string }{
+		{"user", c.user}, {"creds", c.creds}, {"nkey", c.nkey}, {"user_jwt", c.jwt},
+	} {
 		if i.value != "" {
 			identities = append(identities, i.name)
 		}

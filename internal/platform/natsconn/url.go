@@ -20,9 +20,8 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 // otherSchemes are likely mistakes, which an error may quote.
 var otherSchemes = []string{"http", "https", "tcp", "redis", "rediss", "mqtt", "amqp"}
 
-const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for " +
-	"TLS, ws:// " +
-	"and wss:// for WebSocket"
+const natsForms = "comma-separated servers, each host:port or nats://[user:password@]host:port; tls:// for TLS, " +
+	"ws:// and wss:// for WebSocket"
 
 // UnmarshalText reads a comma-separated list of servers. Errors quote at most a known scheme, because an
 // unescaped password can be in any other part.

@@ -73,8 +73,8 @@ type Box[M enveloped] struct {
 // Open makes a Box on a connection with ConnOptions. Before Send and Tick repeat a message that may be
 // stored, they call again with the age of its first such send; if it returns false, the message only waits
 // for answers. They call unsent with the reason for a send of which nothing left this process.
-func Open[M enveloped](conn *nats.Conn, again func(m M, age time.Duration) bool, unsent func(m M, why error)) (*Box[M],
-	error) {
+func Open[M enveloped](conn *nats.Conn, again func(m M, age time.Duration) bool,
+	unsent func(m M, why error)) (*Box[M], error) {
 	answers := make(chan Answer, queue)
 	b := &Box[M]{
 		Answers: answers, conn: conn, again: again, unsent: unsent, inbox: conn.NewInbox(), closed: make(chan struct{}),

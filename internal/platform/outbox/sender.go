@@ -17,6 +17,26 @@ import (
 	"tallyroll/internal/hit"
 )
 
+// Sender sends messages until they are acknowledged. Its goroutine owns all state: use Submit and Close.
+type Sender struct {
+	conn    *nats.Conn
+	log     zerolog.Logger
+	subject string // messages go to <subject>.<0 … fanOut-1>
+	stored  func(hits int)
+
+	in    chan *Message
+	ended chan struct{} // closed when run returns
+	cause error         // why it returned; read after ended
+
+	box        *Box[*Message]
+	count      uint64    // messages sent, for the subject of the next one
+	bytes      int       // of the messages in box
+	failed     error     // a message can never be stored
+	mayRepeat  bool      // a message was sent again after duplicateWindow: it may be stored twice
+	lastLogged time.Time // when a standstill was last logged
+	answered   time.Time // when the last answer came, or the wait for one began
+}
+
 const (
 	// maxUnacked bounds the unacknowledged messages. With 200 hits each and a local server, 64 reached 11.1
 	// million hits per second, 256 14.0 and 1024 13.9.
@@ -86,26 +106,6 @@ func CheckSubject(s string) error {
 // ConnOptions disables the client's reconnect buffer, because a Sender resends what is unacknowledged.
 func ConnOptions() []nats.Option {
 	return []nats.Option{nats.ReconnectBufSize(-1)}
-}
-
-// Sender sends messages until they are acknowledged. Its goroutine owns all state: use Submit and Close.
-type Sender struct {
-	conn    *nats.Conn
-	log     zerolog.Logger
-	subject string // messages go to <subject>.<0 … fanOut-1>
-	stored  func(hits int)
-
-	in    chan *Message
-	ended chan struct{} // closed when run returns
-	cause error         // why it returned; read after ended
-
-	box        *Box[*Message]
-	count      uint64    // messages sent, for the subject of the next one
-	bytes      int       // of the messages in box
-	failed     error     // a message can never be stored
-	mayRepeat  bool      // a message was sent again after duplicateWindow: it may be stored twice
-	lastLogged time.Time // when a standstill was last logged
-	answered   time.Time // when the last answer came, or the wait for one began
 }
 
 // Start sends on a connection with ConnOptions until Close was called, ctx ends or a message can never be

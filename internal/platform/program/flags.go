@@ -171,8 +171,8 @@ func Flags(program, about string, settings any, modes ...Mode) (proceed bool) {
 }
 
 // run does what the arguments ask for. Without arguments, the program should proceed.
-func (fs *FlagSet) run(args []string, out io.Writer, about string, settings any, modes []Mode) (
-	proceed bool, code int, err error) {
+func (fs *FlagSet) run(args []string, out io.Writer, about string, settings any,
+	modes []Mode) (proceed bool, code int, err error) {
 	mode := Mode{Reads: "settings are environment variables"}
 	if len(args) > 0 {
 		name, _, _ := strings.Cut(strings.TrimLeft(args[0], "-"), "=")

@@ -48,8 +48,9 @@ func (r *Settings) Validate() error {
 		return &setting.Error{Key: "REDIS_PASSWORD", MustBe: "unset if REDIS_URL has a password"}
 	}
 	t := &r.TLS
-	for _, file := range []struct{ key, path string }{{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert},
-		{"REDIS_KEY", t.Key}} {
+	for _, file := range []struct{ key, path string }{
+		{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key},
+	} {
 		if file.path != "" && r.URL.options.TLSConfig == nil {
 			return &setting.Error{Key: file.key, Value: file.path, MustBe: "unset unless REDIS_URL begins with " +
 				"rediss: the connection would not be encrypted"}

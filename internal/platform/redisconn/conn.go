@@ -12,6 +12,17 @@ import (
 	"time"
 )
 
+// conn is a connection to Redis. If one breaks, idle ones that have read nothing since its command began are
+// probably gone, too: a balancer drops them without a word, and resets each when it is used.
+type conn struct {
+	net.Conn
+	server   *server
+	socket   syscall.Conn // of TCP, below TLS
+	begun    atomic.Int64 // when go-redis took it from its pool
+	answered atomic.Int64 // when it last read something
+	sent     atomic.Bool  // something was written after the last reply
+}
+
 // dialer returns a Dialer for go-redis whose pool closes idle connections that are gone. Over TLS, go-redis
 // 9.23 (internal/pool/conn_check.go) does not check an idle connection before use: after a restart of Redis,
 // each connection of the pool would fail a command.
@@ -53,17 +64,6 @@ func sinceStart() int64 { return int64(time.Since(start)) }
 type server struct {
 	answered atomic.Int64 // when one of them last read something
 	suspect  atomic.Int64 // an idle one that has read nothing since is closed before its next use
-}
-
-// conn is a connection to Redis. If one breaks, idle ones that have read nothing since its command began are
-// probably gone, too: a balancer drops them without a word, and resets each when it is used.
-type conn struct {
-	net.Conn
-	server   *server
-	socket   syscall.Conn // of TCP, below TLS
-	begun    atomic.Int64 // when go-redis took it from its pool
-	answered atomic.Int64 // when it last read something
-	sent     atomic.Bool  // something was written after the last reply
 }
 
 // SyscallConn is what go-redis calls before it uses an idle connection. It closes the connection after an

@@ -91,8 +91,8 @@ func SecretFields(node *yaml.Node, what string, allowed ...string) (map[string]*
 	return fields(node, what, func(string) string { return "" }, allowed)
 }
 
-func fields(node *yaml.Node, what string, quote func(name string) string, allowed []string) (map[string]*yaml.Node,
-	error) {
+func fields(node *yaml.Node, what string, quote func(name string) string,
+	allowed []string) (map[string]*yaml.Node, error) {
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
 	}

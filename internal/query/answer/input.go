@@ -13,6 +13,19 @@ import (
 	"tallyroll/internal/window"
 )
 
+// Input is a request's counters and time, not yet checked. Each resource uses some of the fields.
+type Input struct {
+	Part                   string // InQuery or InBody
+	KeyParam, WindowsParam string // what the request calls keys and windows
+	Keys, Windows          []string
+	at, from, to           api.Moment
+	step                   string
+	tz, prefix             string
+	group, limit           api.Number
+	of                     string // what a series is of
+	hasCalendars           bool   // the resource has calendar windows, and tz
+}
+
 const (
 	// maxWindows bounds the windows of a request, and with QUERY_MAX_KEYS its questions.
 	maxWindows = 8
@@ -49,19 +62,6 @@ func (c choice) parse(param string) (bool, error) {
 		return false, nil
 	}
 	return false, web.BadInput(param, "%s: must be %s", web.Excerpt(string(c)), choiceHint)
-}
-
-// Input is a request's counters and time, not yet checked. Each resource uses some of the fields.
-type Input struct {
-	Part                   string // InQuery or InBody
-	KeyParam, WindowsParam string // what the request calls keys and windows
-	Keys, Windows          []string
-	at, from, to           api.Moment
-	step                   string
-	tz, prefix             string
-	group, limit           api.Number
-	of                     string // what a series is of
-	hasCalendars           bool   // the resource has calendar windows, and tz
 }
 
 type period struct {

@@ -108,8 +108,8 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 
 const defaultGroups = 20
 
-func (d *Service) sumSeries(ctx context.Context, in *Input, question window.SeriesQuestion) (out SeriesLines,
-	err error) {
+func (d *Service) sumSeries(ctx context.Context, in *Input,
+	question window.SeriesQuestion) (out SeriesLines, err error) {
 	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)

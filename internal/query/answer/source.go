@@ -57,8 +57,8 @@ func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, 
 	return readWithin(ctx, r, r.Timeout, read)
 }
 
-func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration, read func(context.Context) (T, error)) (T,
-	error) {
+func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration,
+	read func(context.Context) (T, error)) (T, error) {
 	if h, ok := ctx.Value(holdKey{}).(*hold); ok && !h.over {
 		h.over = true
 		out, err := readWithin(scope.Checking(ctx), r, timeout, read)

@@ -128,8 +128,8 @@ func sumOf(prefix, windowText string, names listing, answers []window.Answer, de
 
 // addUp adds up the answers, in total and by group: the largest groups first, equal ones by name. It counts
 // the counters that have or may have hits. A nil group means no groups.
-func addUp(counters []string, answers []window.Answer, group func(counter string) string) (all SumGroup,
-	groups []SumGroup, complete bool) {
+func addUp(counters []string, answers []window.Answer,
+	group func(counter string) string) (all SumGroup, groups []SumGroup, complete bool) {
 	complete = true
 	index := make(map[string]int)
 	for i, counter := range counters {

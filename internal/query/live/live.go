@@ -59,14 +59,12 @@ func (l *Live) Register(a *api.API) {
 	api.HandleQuery[params, huma.StreamResponse](a, a.Operation(huma.Operation{
 		OperationID: "get-live", Method: http.MethodGet, Path: Path,
 		Summary: "Totals at each change",
-		Description: "Server-sent events on one connection, about every counter in every window. Each event " +
-			"total has " +
-			"one total as data, " +
-			"at the beginning and at each change, at most four per second. A slow client gets only the latest " +
-			"of each. " +
-			"With as_of=true, an event as_of has {\"as_of\":…,\"now\":…} once per second, changes or not; now is the " +
-			"time by Redis's clock. If Redis cannot answer, an event problem has the problem as data; totals resume " +
-			"by themselves. " +
+		Description: "Server-sent events on one connection, about every counter in every window. Each event total " +
+			"has one total as data, " +
+			"at the beginning and at each change, at most four per second. A slow client gets only the latest of " +
+			"each. With as_of=true, an event as_of has {\"as_of\":…,\"now\":…} once per second, changes or not; now " +
+			"is the time by Redis's clock. If Redis cannot answer, an event problem has the problem as data; totals " +
+			"resume by themselves. " +
 			"A comment every 15 seconds shows that the connection is alive.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The events, until the client goes or the service stops.",

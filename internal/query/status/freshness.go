@@ -55,8 +55,9 @@ func gaugeDesc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe names all gauges, whether or not they can be read now.
 func (f *freshness) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{asOfAge, streamAge, streamCounted, redisUp, streamOwned, streamLag,
-		streamLagTime, streamRejected, workersAlive} {
+	for _, d := range []*prometheus.Desc{
+		asOfAge, streamAge, streamCounted, redisUp, streamOwned, streamLag, streamLagTime, streamRejected, workersAlive,
+	} {
 		ch <- d
 	}
 }

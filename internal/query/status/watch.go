@@ -15,6 +15,12 @@ import (
 	"tallyroll/internal/web/api"
 )
 
+// ruleStates answers the states of the rules of watch.
+type ruleStates struct {
+	*servers
+	history watch.History
+}
+
 const (
 	defaultChanges, maxChanges = 100, 1000
 	// maxStates bounds the states in one answer.
@@ -128,10 +134,4 @@ func watchExample() WatchAnswer {
 		States:  []watch.Standing{{KeyState: said, Since: at}},
 		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", KeyState: said, Previous: watch.Pending, Position: 812}},
 	}
-}
-
-// ruleStates answers the states of the rules of watch.
-type ruleStates struct {
-	*servers
-	history watch.History
 }

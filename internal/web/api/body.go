@@ -48,8 +48,8 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	if p := CheckBody(body.Bytes()); p != nil {
 		return p
 	}
-	// While the answer is prepared, the server would take the read deadline for the client's end.
-	// not every writer has deadlines: those of tests do not
+	// While the answer is prepared, the server would take the read deadline for the client's end. Writers of
+	// tests have no deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r.Body = body
 	return nil
@@ -103,7 +103,7 @@ func checkNames(j *jx.Decoder, t reflect.Type) error {
 			inner, known := fieldType(t, name)
 			switch {
 			case !known:
-				return fmt.Errorf("unknown field %s: must be one of %s", web.Excerpt(name), fieldNames(t))
+				return fmt.Errorf("unknown field %s: must be %s", web.Excerpt(name), fieldNames(t, "one of "))
 			case slices.Contains(seen, name):
 				return fmt.Errorf("%s: given twice: must be given once", web.Excerpt(name))
 			}
@@ -139,22 +139,21 @@ func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 }
 
 func bodyError(err error, t reflect.Type) error {
+	object := fieldNames(t, "an object with the fields ")
 	var syntax *json.SyntaxError
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("body: not JSON at byte %d (%w): must be an object with the fields %s", syntax.Offset, err,
-			fieldNames(t))
+		return fmt.Errorf("body: not JSON at byte %d (%w): must be %s", syntax.Offset, err, object)
 	case errors.As(err, &mismatch) && mismatch.Field == "":
-		return fmt.Errorf("body: its JSON is of the type %s: must be an object with the fields %s", mismatch.Value,
-			fieldNames(t))
+		return fmt.Errorf("body: its JSON is of the type %s: must be %s", mismatch.Value, object)
 	case errors.As(err, &mismatch):
 		return fmt.Errorf("%s: has a value of the type %s: must be %s", fieldPath(mismatch), mismatch.Value,
 			typeName(mismatch.Type))
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("body: its JSON ends early: must be an object with the fields %s", fieldNames(t))
+		return fmt.Errorf("body: its JSON ends early: must be %s", object)
 	}
-	return fmt.Errorf("body: %w: must be an object with the fields %s", err, fieldNames(t))
+	return fmt.Errorf("body: %w: must be %s", err, object)
 }
 
 // fieldPath returns the path of a field without the names of embedded structs. They are Go's, so they have a
@@ -166,11 +165,12 @@ func fieldPath(e *json.UnmarshalTypeError) string {
 	return strings.Join(names, ".")
 }
 
-func fieldNames(t reflect.Type) string {
+// fieldNames lists the fields of a body after these words.
+func fieldNames(t reflect.Type, words string) string {
 	if t.NumField() == 0 {
-		return "none"
+		return "an object without fields"
 	}
-	return strings.Join(bodyFields(t).names, ", ")
+	return words + strings.Join(bodyFields(t).names, ", ")
 }
 
 // fields are those that a body can have, in order and by their names in JSON.

@@ -29,9 +29,8 @@ var docsTemplate = template.Must(template.New("docs.html").
 var docsFiles embed.FS
 
 // docsPolicy allows the page the embedded scripts, styles and pictures of Swagger UI, and calls to the API.
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " +
-	"'self' data:; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' " +
+	"data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // RoutePages adds the document, and the pages that show it. All operations must have been described.
 func (a *API) RoutePages() {

@@ -48,8 +48,8 @@ func OverHTTPBody[P, A any](find func(ctx context.Context, part string, p *P) (A
 	return inPart(web.InBody, find)
 }
 
-func inPart[P, A any](part string, find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context,
-	*P) (*JSONOutput[A], error) {
+func inPart[P, A any](part string,
+	find func(ctx context.Context, part string, p *P) (A, error)) func(context.Context, *P) (*JSONOutput[A], error) {
 	return func(ctx context.Context, p *P) (*JSONOutput[A], error) {
 		out, err := find(ctx, part, p)
 		return &JSONOutput[A]{out}, err

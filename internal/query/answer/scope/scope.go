@@ -143,11 +143,11 @@ func (r Authorized) Names(ctx context.Context, q read.NamesQuestion) (out read.N
 		if err != nil {
 			return page, err
 		}
-		out.AsOf, out.Now, out.Complete = min(out.AsOf, page.AsOf), min(out.Now, page.Now), out.Complete &&
-			page.Complete
+		out.AsOf, out.Now = min(out.AsOf, page.AsOf), min(out.Now, page.Now)
+		out.Complete = out.Complete && page.Complete
 		out.CompleteSince, out.CountingSince = max(out.CompleteSince, page.CompleteSince), page.CountingSince
-		out.Counters, out.Answers, out.Next = append(out.Counters, page.Counters...),
-			append(out.Answers, page.Answers...), page.Next
+		out.Counters, out.Answers = append(out.Counters, page.Counters...), append(out.Answers, page.Answers...)
+		out.Next = page.Next
 		if page.Next != "" {
 			break
 		}
@@ -167,8 +167,8 @@ func (r Authorized) BeginExport(ctx context.Context, q read.ExportQuestion) (rea
 }
 
 // ExportPage reads one prefix of the token after the other. The place may be forged.
-func (r Authorized) ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (page read.ExportPage,
-	err error) {
+func (r Authorized) ExportPage(ctx context.Context, e read.Export,
+	at read.ExportPlace) (page read.ExportPage, err error) {
 	prefixes, err := within(ctx, e.Prefix)
 	if err != nil {
 		return page, err
@@ -204,8 +204,8 @@ func (r Authorized) EraseListed(ctx context.Context, prefix, after string) (eras
 	return r.counters.EraseListed(ctx, prefix, after)
 }
 
-func (r Authorized) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
-	time.Duration, error) {
+func (r Authorized) Fall(ctx context.Context, counter string, length time.Duration,
+	most int64) (window.Answers, time.Duration, error) {
 	if err := checkedErr(ctx, access.From(ctx).CheckKey(counter)); err != nil {
 		return window.Answers{}, 0, err
 	}
