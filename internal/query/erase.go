@@ -56,6 +56,7 @@ func eraseOff() *web.Problem {
 	return web.NewProblem(http.StatusForbidden, "this service erases nothing (QUERY_ERASE=off)").OfKind(web.EraseOff)
 }
 
+// delete logs also what an erasure that failed has erased.
 func (e *erasures) delete(w http.ResponseWriter, r *http.Request, p *answer.EraseParams) error {
 	if !e.on {
 		return eraseOff()

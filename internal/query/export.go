@@ -93,6 +93,8 @@ func describeExportHeaders() map[string]*huma.Header {
 	return out
 }
 
+// get returns errors only before the first row. Later the status has been sent, so it breaks the connection
+// off.
 func (x *exports) get(w http.ResponseWriter, r *http.Request, p *answer.ExportParams) error {
 	caller := x.callerOf(r)
 	if err := x.slots.acquire(caller); err != nil {

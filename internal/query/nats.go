@@ -264,6 +264,7 @@ func (r *responder) wait() {
 	r.under.Wait()
 }
 
+// answer recovers, because a panic in a goroutine would end the process with all its other requests.
 func (r *responder) answer(ctx context.Context, find endpoint, req micro.Request, hold holdFunc) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

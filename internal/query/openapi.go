@@ -39,6 +39,8 @@ func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	return api.New(mux, title)
 }
 
+// describeProblems depends on whether tokens are needed, so that the document has only answers that this
+// service can give.
 func describeProblems(a *api.API, op *huma.Operation) {
 	for _, p := range problemExamples {
 		switch {

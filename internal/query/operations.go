@@ -163,6 +163,7 @@ func (q *questions) registerSeries(a *api.API) {
 	}), q.getSeries)
 }
 
+// getSeries lets an answer be cached if its range had ended when it was read: what is over hardly changes.
 func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
 	format := p.Format
 	if format == "" {

@@ -39,6 +39,8 @@ type page struct {
 	version string
 }
 
+// newPage names the files' version by a sum of all of them, so that a browser never mixes files of two
+// releases.
 func newPage() *page {
 	p := &page{files: make(map[string][]byte)}
 	sum := sha256.New()

@@ -81,6 +81,8 @@ func newPlan(rules []*rule) *plan {
 	return p
 }
 
+// planRule resolves paths once, to nodes of the event's tree, or of each element's: an event is then read in
+// one pass, however many rules name a field.
 func (p *plan) planRule(r *rule) *plannedRule {
 	out := &plannedRule{line: r.line}
 	root := p.event

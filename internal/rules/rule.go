@@ -46,6 +46,7 @@ var Formats = []Format{JSON, CloudEvents, None}
 
 const ruleForm = "stream, subject, format, time, each, when, count"
 
+// readRule reads subject before what refers to it: templates name its wildcards by number.
 func readRule(node *yaml.Node, stored bool) (*rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", "stream", "subject", "format", "time", "each", "when{}", "count{}")
 	if err != nil {
@@ -199,6 +200,7 @@ type counter struct {
 	optional bool
 }
 
+// readCount refuses a key that is listed twice, which is mostly a copied entry that nobody changed.
 func (r *rule) readCount(node *yaml.Node) error {
 	if node.Kind != yaml.SequenceNode || len(node.Content) == 0 {
 		return fileErrorf(node.Line, "count: must be a list of counters, each with %s", "key, n, unique, optional")
@@ -235,6 +237,7 @@ func (r *rule) readCount(node *yaml.Node) error {
 	return nil
 }
 
+// readCounter refuses a unique without a value of the event: it would count 1 for ever.
 func (r *rule) readCounter(key string, fields map[string]*yaml.Node) (c counter, err error) {
 	c = counter{line: fields["key"].Line}
 	if c.key, err = r.parseTemplate(key); err != nil {
@@ -274,6 +277,7 @@ func (r *rule) parseTemplate(text string) ([]source, error) {
 	return parts, err
 }
 
+// readAmount checks the text of a number, too, because versions of YAML differ about 010.
 func (r *rule) readAmount(c *counter, node *yaml.Node) error {
 	form := fmt.Sprintf("must be a path, or a whole number from 1 to %d", int64(hit.MaxN))
 	var err error

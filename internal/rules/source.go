@@ -179,6 +179,8 @@ func parsePath(text string) (path, error) {
 	return p, nil
 }
 
+// splitPath refuses every character that gjson may read as more than a part of a name, unless a backslash is
+// before it.
 func splitPath(text string) (names []string, err error) {
 	var name strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -80,6 +80,8 @@ func (t *tree) finish() {
 	t.values = make([]value, t.root.assignSlots(0))
 }
 
+// assignSlots numbers a subtree's values one after the other, so that clearing what an earlier event left in
+// it is one loop.
 func (n *node) assignSlots(next int) int {
 	const few = 8
 	n.first = next
@@ -125,6 +127,8 @@ func (n *node) readAll(json []byte) error {
 	return err
 }
 
+// read takes the raw JSON of a node that has both a value and children, and reads the children from that
+// copy, because the decoder cannot go back.
 func (n *node) read(j *jx.Decoder) error {
 	n.clearValues()
 	if n.slot >= 0 {

@@ -88,6 +88,8 @@ func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem
 		"is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)
 }
 
+// eraseStep runs one step of an erasure, and adds up before it looks at the error: what is erased stays
+// erased, and the caller learns how much even if the rest is refused.
 func eraseStep(ctx context.Context, source *Source, out *EraseAnswer, step func(context.Context) (erase.Erased, error),
 	next *string) error {
 	var why error // Redis is well, and refuses

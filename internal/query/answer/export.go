@@ -43,6 +43,8 @@ func (p *ExportParams) isNDJSON() (bool, error) {
 	return false, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(p.Format), ExportFormats)
 }
 
+// question leaves the checks of step and range that need the layout to the reader, because only Redis has the
+// tiers.
 func (p *ExportParams) question() (q read.ExportQuestion, err error) {
 	q = read.ExportQuestion{Prefix: p.Prefix, From: window.Now, To: window.Now}
 	if p.Prefix != "" {
@@ -131,6 +133,7 @@ func (d *Service) Export(ctx context.Context, p *ExportParams) (*Export, error) 
 	return e, e.read(ctx)
 }
 
+// exportProblem blames a parameter: the reader knows moments and steps, but not what the request calls them.
 func exportProblem(err error) error {
 	bad := ClientError(err)
 	if bad == nil {
@@ -148,6 +151,7 @@ func exportProblem(err error) error {
 	return web.BadInput(param, "%v", bad).Problem(web.InQuery)
 }
 
+// read keeps a reopened export apart from Redis's errors, which would be logged and have the health checked.
 func (e *Export) read(ctx context.Context) error {
 	reopened := false
 	page, err := Read(ctx, e.service.Redis, func(ctx context.Context) (read.ExportPage, error) {

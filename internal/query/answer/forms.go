@@ -138,6 +138,8 @@ func (l *SeriesLines) JSON() any {
 	return out
 }
 
+// seriesOf leaves out the first begun steps, in which no worker counted: their zeros would look like a time
+// without hits.
 func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 	out := Series{
 		Key: key, Step: stepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),

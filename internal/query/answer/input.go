@@ -145,6 +145,8 @@ func (in *Input) seriesPeriod() (out period) {
 
 func (in *Input) hasCalendarWindow() bool { return slices.ContainsFunc(in.Windows, isCalendar) }
 
+// readStep reads the zone first, because 1d is a day of 23 to 25 hours in a zone and a step of 24 hours
+// without one.
 func (in *Input) readStep(q *window.SeriesQuestion) error {
 	zone, err := parseZone(in.tz)
 	if err != nil {

@@ -90,6 +90,8 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 	return out, nil
 }
 
+// topGroups adds up every counter with the prefix, because the summaries of top lists have no groups: a group
+// of many small counters would be missing. So it refuses more than MaxSum.
 func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
 	depth := in.depth()
 	var names listing

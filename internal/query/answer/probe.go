@@ -52,6 +52,7 @@ func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 	return exposition(asked, found)
 }
 
+// probeItems allows one source of counters, so that a scrape's number of series follows from one parameter.
 func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]probeItem, error) {
 	sources := 0
 	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
@@ -93,6 +94,7 @@ func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]
 	return out, nil
 }
 
+// probeTop checks the number of totals before it reads: each window is a top list of its own.
 func (d *Service) probeTop(ctx context.Context, in *Input, periods []period, text api.Number) ([]probeItem, error) {
 	most, err := text.Parse("top", 0, 1, maxTop)
 	if err != nil {
@@ -115,6 +117,8 @@ func (d *Service) probeTop(ctx context.Context, in *Input, periods []period, tex
 	return out, nil
 }
 
+// probeNames asks for one name more than allowed, and refuses instead of truncating: a counter that is
+// missing from a scrape would look as if it had no hits.
 func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]string, error) {
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
@@ -147,6 +151,7 @@ func tooManyTotals(asked, most int) error {
 		most))
 }
 
+// exposition has a registry of its own per answer, because the labels are the caller's and must not stay.
 func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help},

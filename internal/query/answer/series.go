@@ -108,6 +108,7 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 
 const defaultGroups = 20
 
+// sumSeries reads names and cells in one Read, so that both have one timeout and one error.
 func (d *Service) sumSeries(ctx context.Context, in *Input,
 	question window.SeriesQuestion) (out SeriesLines, err error) {
 	limit, err := in.limit.Parse("limit", defaultGroups, 1, maxTop)

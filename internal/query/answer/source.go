@@ -57,6 +57,8 @@ func Read[T any](ctx context.Context, r *Source, read func(context.Context) (T, 
 	return readWithin(ctx, r, r.Timeout, read)
 }
 
+// readWithin first only checks a question that is to wait: a caller who may not ask is refused at once, and
+// does not learn when counting is so far.
 func readWithin[T any](ctx context.Context, r *Source, timeout time.Duration,
 	read func(context.Context) (T, error)) (T, error) {
 	if h, ok := ctx.Value(holdKey{}).(*hold); ok && !h.over {

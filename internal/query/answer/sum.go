@@ -19,6 +19,7 @@ type listing struct {
 	countingSince int64
 }
 
+// listNames reads one name more than most, by which the caller sees that there are too many.
 func (d *Service) listNames(ctx context.Context, q read.NamesQuestion, most int) (listing, error) {
 	out := listing{asOf: math.MaxInt64}
 	for {
@@ -72,6 +73,8 @@ func (n *listing) tooMany(in *Input, most int) *web.Problem {
 		len(n.counters), begin, most).Problem(in.Part)
 }
 
+// sumTotals adds up totals of single counters, because Redis has no sums by prefix: with them, each hit would
+// cost more.
 func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (out TotalAnswer, past bool, err error) {
 	depth := in.depth()
 	var names listing
