@@ -468,8 +468,8 @@ function read(i, keyboard = false) {
 
 function placeReading(x) {
   const box = $("plot"), reading = $("reading"), room = box.clientWidth - reading.offsetWidth - 4;
-  const beside = x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14);
-  reading.style.left = `${Math.max(4, Math.min(room, beside))}px`;
+  const wanted = x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14);
+  reading.style.left = `${Math.max(4, Math.min(room, wanted))}px`;
 }
 
 function press(event) {

@@ -101,8 +101,8 @@ func (t *Token) Require(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
 	}
-	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("the token %s lacks the right %s, which %s needs: "+
-		"it has %s", t.name, right, what, list(t.may))).OfKind(web.TokenLacksRight)
+	detail := fmt.Sprintf("the token %s lacks the right %s, which %s needs: it has %s", t.name, right, what, list(t.may))
+	return web.NewProblem(http.StatusForbidden, detail).OfKind(web.TokenLacksRight)
 }
 
 func list(rights []Right) string {
