@@ -101,7 +101,8 @@ func (t *Token) Require(right Right, what string) error {
 	if slices.Contains(t.Rights(), right) {
 		return nil
 	}
-	detail := fmt.Sprintf("the token %s lacks the right %s, which %s needs: it has %s", t.name, right, what, list(t.may))
+	const lacks = "the token %s lacks the right %s, which %s needs: it has %s"
+	detail := fmt.Sprintf(lacks, t.name, right, what, list(t.may))
 	return web.NewProblem(http.StatusForbidden, detail).OfKind(web.TokenLacksRight)
 }
 
