@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/platform/human"
+	"tallyroll/internal/watch/history"
 )
 
 const (
@@ -141,16 +142,16 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 			}
 			return s.stored
 		}
-		if a.target.wants(Firing) && (s.Open || endedLately && !s.FiredAt.IsZero() && s.State == Resolved) {
-			out = append(out, a.newAlert(s, Firing, s.FiredAt, endTime(s.Open)))
+		if a.target.wants(history.Firing) && (s.Open || endedLately && !s.FiredAt.IsZero() && s.State == history.Resolved) {
+			out = append(out, a.newAlert(s, history.Firing, s.FiredAt, endTime(s.Open)))
 		}
-		isKnown := s.State != Unknown || s.Gone
-		if a.target.wants(Unknown) && !s.Quiet && (!isKnown || endedLately && s.Previous == Unknown) {
+		isKnown := s.State != history.Unknown || s.Gone
+		if a.target.wants(history.Unknown) && !s.Quiet && (!isKnown || endedLately && s.Previous == history.Unknown) {
 			since := s.Since
 			if isKnown {
 				since = time.Time{} // Alertmanager already has the start
 			}
-			out = append(out, a.newAlert(s, Unknown, since, endTime(!isKnown)))
+			out = append(out, a.newAlert(s, history.Unknown, since, endTime(!isKnown)))
 		}
 	}
 	order := func(a alert) string { return a.Labels["rule"] + a.Labels["key"] + a.Labels["state"] }
@@ -158,14 +159,14 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 	return out
 }
 
-func (a *alertSync) newAlert(s *entry, state State, starts, ends time.Time) alert {
+func (a *alertSync) newAlert(s *entry, state history.State, starts, ends time.Time) alert {
 	key := s.Key
 	if key == "" {
 		key = "all keys"
 	}
 	summary := fmt.Sprintf("%s: %s hits in %s, between %s and %s", key, s.Total, s.Window, s.Lower,
 		strings.Replace(s.Upper.String(), "null", "any number", 1))
-	if state == Unknown || s.Total == unknownBound {
+	if state == history.Unknown || s.Total == unknownBound {
 		summary = fmt.Sprintf("%s: the number of hits in %s is unknown: %s", key, s.Window, s.Reason)
 	}
 	labels := map[string]string{"alertname": s.Rule, "rule": s.Rule, "namespace": a.stream.namespace,

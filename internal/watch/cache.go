@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/watch/history"
 )
 
 // cache is this process's copy of the stream: states, the last heartbeat, each target's progress. It may be
 // outdated, so each publish names the sequence that it expects. It is safe for concurrent use.
 type cache struct {
 	namespace string
-	onRecord  func(*entry)       // optional hook, called with each record
-	onGiveUp  func(giveUpRecord) // optional hook
 
 	mu               sync.Mutex
 	states           map[string]*entry // by subject; entries are replaced, never changed
@@ -65,7 +65,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 	c.newestSeq = max(c.newestSeq, seq)
 	kind, target := c.splitSubject(subject)
 	switch kind {
-	case heartbeatKind:
+	case history.HeartbeatKind:
 		var h heartbeat
 		if seq > c.heartbeatSeq && json.Unmarshal(data, &h) == nil {
 			c.heartbeatSeq, c.heartbeat, c.heartbeatData, c.unpublished = seq, h, data, nil
@@ -80,11 +80,6 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
 			c.leases[target] = read
 		}
-	case "given_up":
-		var g giveUpRecord
-		if c.onGiveUp != nil && json.Unmarshal(data, &g) == nil {
-			c.onGiveUp(g)
-		}
 	case "state":
 		known := c.states[subject]
 		if known != nil && (known.seq > seq || known.seq == seq && stored.IsZero()) {
@@ -98,26 +93,17 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 			e.Record = Record{} // a foreign message: the next evaluation overwrites it
 		}
 		c.states[subject] = e
-		if c.onRecord != nil {
-			c.onRecord(e)
-		}
 	}
 }
 
-const (
-	// idleRetention is how long a process keeps the state of a key that has come and gone.
-	idleRetention = time.Hour
-	sweepInterval = time.Minute
-)
-
-// removeIdleKeys removes keys idle for idleRetention. A publish to one is refused, and it is reread.
+// removeIdleKeys removes keys idle for history.IdleRetention. A publish to one is refused, and it is reread.
 func (c *cache) removeIdleKeys(now time.Time) {
-	if now.Sub(c.sweptAt) < sweepInterval {
+	if now.Sub(c.sweptAt) < history.SweepInterval {
 		return
 	}
 	c.sweptAt = now
 	maps.DeleteFunc(c.states, func(_ string, e *entry) bool {
-		return e.State.isIdle() && (e.Gone || e.Many) && now.Sub(e.stored) > idleRetention
+		return e.State.IsIdle() && (e.Gone || e.Many) && now.Sub(e.stored) > history.IdleRetention
 	})
 }
 
@@ -184,7 +170,7 @@ func (c *cache) listTargets() []string {
 
 // splitSubject splits a subject into its kind, as in buildSubject, and the target, or rule and key.
 func (c *cache) splitSubject(subject string) (kind, rest string) {
-	kind, rest, _ = strings.Cut(strings.TrimPrefix(subject, buildSubject(c.namespace, "")), ".")
+	kind, rest, _ = strings.Cut(strings.TrimPrefix(subject, history.Subject(c.namespace, "")), ".")
 	return kind, rest
 }
 
@@ -193,7 +179,7 @@ func (c *cache) splitSubject(subject string) (kind, rest string) {
 func (c *cache) lastMessage(subject string) (seq uint64, data []byte) {
 	kind, target := c.splitSubject(subject)
 	switch known := c.leases[target]; {
-	case kind == heartbeatKind:
+	case kind == history.HeartbeatKind:
 		return c.heartbeatSeq, c.heartbeatData
 	case kind == "delivery" && known != nil:
 		return known.seq, known.data
@@ -260,7 +246,7 @@ func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	}
 	c.removeState(subject)
 	switch known := c.leases[target]; {
-	case kind == heartbeatKind:
+	case kind == history.HeartbeatKind:
 		c.heartbeatSeq = 0
 	case kind == "delivery" && known != nil:
 		c.leases[target] = &lease{progress: known.progress, readAt: known.readAt}

@@ -10,11 +10,12 @@ import (
 	"sync"
 	"time"
 
-	"tallyroll/internal/platform/wait"
-
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+
+	"tallyroll/internal/platform/wait"
+	"tallyroll/internal/watch/history"
 )
 
 const (
@@ -48,7 +49,7 @@ type delivery struct {
 // whose progress the stream has lost.
 func (d *delivery) openProgress(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
-	err := d.stream.reread(ctx, buildSubject(d.stream.namespace, kind))
+	err := d.stream.reread(ctx, history.Subject(d.stream.namespace, kind))
 	if current := d.stream.readLease(d.target.Name); err == nil && (current.seq == 0 || current.Gone) {
 		start := progress{Cursor: last}
 		if !current.Gone && !current.readAt.IsZero() { // the stream has lost the progress
@@ -226,15 +227,15 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 	if w := s.start.Waiting; len(w) > 0 {
 		startAfter = w[0] - 1
 	}
-	consumer, err := s.stream.js.OrderedConsumer(ctx, StreamName(s.stream.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{buildSubject(s.stream.namespace, "state.>")},
+	consumer, err := s.stream.js.OrderedConsumer(ctx, history.StreamName(s.stream.namespace), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{history.Subject(s.stream.namespace, "state.>")},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: startAfter + 1,
-		InactiveThreshold: consumerTimeout,
+		InactiveThreshold: history.ConsumerTimeout,
 	})
 	if err != nil {
 		return fmt.Errorf("read the stream of states: %w", err)
 	}
-	return readMessages(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+	return history.Read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		// If NATS loses a delivered change, this process has it, though it may not have followed the stream so far.
 		s.stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 		e := &entry{Record{}, meta.Sequence.Stream, meta.Timestamp, false}
@@ -266,7 +267,7 @@ func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 		return false
 	}
 	q := s.queues[subject]
-	if n := len(q); n > 0 && q[n-1].change().id() == e.change().id() {
+	if n := len(q); n > 0 && q[n-1].change().ID() == e.change().ID() {
 		q[n-1] = e // the stream has it here now
 		return false
 	}
@@ -379,7 +380,7 @@ func (s *deliverySession) attemptChange(ctx context.Context, e *entry) error {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	began := time.Now()
-	err := s.notifier.notify(bounded, notification{e.change().id(), e.KeyState})
+	err := s.notifier.notify(bounded, notification{e.change().ID(), e.KeyState})
 	var status *statusError
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -397,13 +398,13 @@ func (s *deliverySession) attemptChange(ctx context.Context, e *entry) error {
 
 // giveUpChange records in the stream, log and metrics that a change is given up.
 func (s *deliverySession) giveUpChange(ctx context.Context, e *entry, failure error, reason string) error {
-	data, err := json.Marshal(giveUpRecord{e.change().Seq, GivenUp{s.target.Name, reason, s.stream.now().UTC()}})
+	data, err := json.Marshal(history.GiveUp{e.change().Seq, history.GivenUp{s.target.Name, reason, s.stream.now().UTC()}})
 	if err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	subject := buildSubject(s.stream.namespace, "given_up."+s.target.Name)
+	subject := history.Subject(s.stream.namespace, "given_up."+s.target.Name)
 	if _, err := s.stream.js.Publish(bounded, subject, data); err != nil {
 		return err
 	}
@@ -427,6 +428,6 @@ func (s *deliverySession) reportFailure(e *entry, err error, age, pause time.Dur
 }
 
 func (s *deliverySession) describeChange(event *zerolog.Event, e *entry, err error) *zerolog.Event {
-	return event.Err(err).Str("target", s.target.Name).Str("id", e.change().id()).Str("rule", e.Rule).Str("state",
+	return event.Err(err).Str("target", s.target.Name).Str("id", e.change().ID()).Str("rule", e.Rule).Str("state",
 		string(e.State))
 }

@@ -12,7 +12,7 @@
 //
 // # How
 //
-// The stream WATCH_<namespace> is state, history and outbox in one (messages.go, stream.go): the last message
+// The stream WATCH_<namespace> is state, history and outbox in one (history/state.go, stream.go): the last message
 // of a subject is its state. A change is published with the expected sequence of the message that it follows,
 // which was read before Redis was, and the server refuses it if there is a later one. One process, the
 // leader, evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected sequence.
@@ -35,6 +35,5 @@
 // session after the other. A session's goroutines are stateStream.follow, the evaluator, an alertSync for
 // each Alertmanager, a delivery for each other target, stateStream.monitor, and one that waits for another
 // rule set. The first that fails ends the session. A delivery with the lease has a deliverySession:
-// goroutines that read the changes and keep the lease, and one for each rule and key with a waiting change. A
-// History, which query has, follows the stream in one goroutine, and monitors it in another.
+// goroutines that read the changes and keep the lease, and one for each rule and key with a waiting change.
 package watch

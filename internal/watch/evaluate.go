@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"tallyroll/internal/watch/history"
 )
 
 // evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
@@ -59,7 +61,7 @@ func (e *evaluator) releaseLeadership(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	leader.By = ""
-	_ = e.stream.replaceMessage(bounded, heartbeatKind, leader,
+	_ = e.stream.replaceMessage(bounded, history.HeartbeatKind, leader,
 		seq) // if this fails, another process takes over after the lease
 }
 
@@ -105,7 +107,7 @@ func (e *evaluator) tick(ctx context.Context) {
 	}
 	own := heartbeat{By: e.process, At: toTime(current.at), Fingerprint: e.ruleSet.Fingerprint, NoRedis: noRedis,
 		Rules: len(e.ruleSet.Rules)}
-	if err := e.stream.replaceMessage(ctx, heartbeatKind, own, leaderSeq); err != nil {
+	if err := e.stream.replaceMessage(ctx, history.HeartbeatKind, own, leaderSeq); err != nil {
 		if !errors.Is(err, errConflict) && ctx.Err() == nil {
 			e.problems.warn(e.log, err, "evaluation failed: NATS does not store it")
 			e.stream.setUnpublished(e.planChanges(base, current))
@@ -258,7 +260,7 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 		switch {
 		case known.removed:
 			next, changed = e.stream.renew(known), true // the next evaluation continues from there
-		case changed && s.Rule.hasManyKeys() && s.Key != "" && previous.State.isIdle() && !next.State.isIdle():
+		case changed && s.Rule.hasManyKeys() && s.Key != "" && previous.State.IsIdle() && !next.State.IsIdle():
 			if open[s.Rule] >= share {
 				full[s.Rule] = true
 				return
@@ -303,7 +305,7 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 func (e *evaluator) isOrphan(s *entry) bool {
 	for _, r := range e.ruleSet.Rules {
 		if r.Name == s.Rule {
-			return !r.hasManyKeys() || !s.State.isIdle()
+			return !r.hasManyKeys() || !s.State.IsIdle()
 		}
 	}
 	return true

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/watch/history"
 	"tallyroll/tests/stack"
 )
 
@@ -107,14 +108,14 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 	var stored []*entry
 	stack.Eventually(t, "all states to be those of the counters", func() (bool, string) {
 		stored = readRecords(t, js)
-		last := make(map[string]State)
+		last := make(map[string]history.State)
 		for _, e := range stored {
 			last[e.Rule] = e.State
 		}
 		for i, r := range set.Rules {
 			n := c.totals[r.Key] // which no longer change
 			holds := n > 9 == (i%2 == 0)
-			if state := last[r.Name]; holds != (state == Firing) || !holds && state != OK && state != Resolved {
+			if state := last[r.Name]; holds != (state == history.Firing) || !holds && state != history.OK && state != history.Resolved {
 				return false, fmt.Sprintf("%s with %d hits is %s", r.Name, n, state)
 			}
 		}
@@ -129,11 +130,11 @@ func TestRandomFaultsLoseAndRepeatNoChange(t *testing.T) {
 				continue
 			}
 			require.Equal(t, before.State, e.Previous, "%v %v", r.Name, e.State)
-			if e.State == Firing && before.State != Pending && !before.Open && r.For > 0 {
+			if e.State == history.Firing && before.State != history.Pending && !before.Open && r.For > 0 {
 				t.Errorf("%s fires after %s", r.Name, before.State)
 			}
 			if !e.Quiet {
-				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, e.change().id()))
+				want = append(want, fmt.Sprintf("%s %s %s", r.Name, e.State, e.change().ID()))
 			}
 			before = e.Record
 		}
@@ -188,7 +189,7 @@ func TestRefusedChangeShowsThatTheStreamWasRolledBack(t *testing.T) {
 			for i := range 3 {
 				target, text := subject, `{"rule":"r","key":"k","state":"ok"}`
 				if i >= records {
-					target, text = buildSubject("tallyroll", fmt.Sprint("delivery.", i)), "{}"
+					target, text = history.Subject("tallyroll", fmt.Sprint("delivery.", i)), "{}"
 				}
 				_, err := js.Publish(t.Context(), target, []byte(text))
 				require.NoError(t, err)
@@ -223,7 +224,7 @@ func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
 	_, conflicts, err := stream.publishRecords(t.Context(), []draft{{subject, 7, Record{}}})
 	require.NoError(t, err)
 	require.Equal(t, 1, conflicts)
-	require.Equal(t, OK, stream.copyStates()[subject].State)
+	require.Equal(t, history.OK, stream.copyStates()[subject].State)
 	require.NoError(t, js.Conn().Flush())
 	pending, _, err := direct.Pending()
 	require.NoError(t, err)
@@ -237,20 +238,20 @@ func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
 func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
-	record := func(key string, state State, later time.Duration) *entry {
-		return &entry{Record: Record{KeyState: KeyState{Rule: "r", Key: key, State: state, At: at.Add(later)}}}
+	record := func(key string, state history.State, later time.Duration) *entry {
+		return &entry{Record: Record{KeyState: history.KeyState{Rule: "r", Key: key, State: state, At: at.Add(later)}}}
 	}
 	states := newStateStream(nil, "tallyroll")
-	for i, e := range []*entry{record("older here", OK, 0), record("newer here", Firing, 2), record("only here", Firing, 0)} {
+	for i, e := range []*entry{record("older here", history.OK, 0), record("newer here", history.Firing, 2), record("only here", history.Firing, 0)} {
 		data, err := json.Marshal(e.Record)
 		require.NoError(t, err)
 		states.apply(stateSubject("tallyroll", "r", e.Key), data, uint64(i+1), at)
 	}
-	got := map[string]State{}
-	for _, e := range states.collectLost([]*entry{record("older here", Firing, 1), record("newer here", OK, 1), record("only before", Firing, 0)}) {
+	got := map[string]history.State{}
+	for _, e := range states.collectLost([]*entry{record("older here", history.Firing, 1), record("newer here", history.OK, 1), record("only before", history.Firing, 0)}) {
 		got[e.Key] = e.State
 	}
-	require.Equal(t, map[string]State{"older here": Firing, "newer here": Firing, "only here": Firing, "only before": Firing}, got)
+	require.Equal(t, map[string]history.State{"older here": history.Firing, "newer here": history.Firing, "only here": history.Firing, "only before": history.Firing}, got)
 }
 
 type notifyFunc func()
@@ -291,7 +292,7 @@ func awaitStream(t *testing.T, broker *stack.NATSEmbedded) {
 	t.Helper()
 	js := broker.JetStream()
 	stack.Eventually(t, "the stream", func() (bool, string) {
-		_, err := js.Stream(t.Context(), StreamName("tallyroll"))
+		_, err := js.Stream(t.Context(), history.StreamName("tallyroll"))
 		return err == nil, fmt.Sprint(err)
 	})
 }
@@ -337,15 +338,15 @@ func TestAHeartbeatShowsARollBack(t *testing.T) {
 			if sequences.change == 0 {
 				first = "delivery.x"
 			}
-			_, err = js.Publish(t.Context(), buildSubject("tallyroll", first), []byte("{}"))
+			_, err = js.Publish(t.Context(), history.Subject("tallyroll", first), []byte("{}"))
 			require.NoError(t, err)
-			states.apply(buildSubject("tallyroll", "seat"), []byte("{}"), sequences.seat, time.Now())
+			states.apply(history.Subject("tallyroll", "seat"), []byte("{}"), sequences.seat, time.Now())
 			if sequences.change > 0 {
 				states.apply(stateSubject("tallyroll", "r", "k"), []byte(`{"rule":"r","key":"k","state":"firing"}`), sequences.change, time.Now())
 			}
 			_ = states.replaceMessage(t.Context(), "seat", heartbeat{}, sequences.seat)
 			for range 6 { // the copy has as many messages as the stream had
-				_, err = js.Publish(t.Context(), buildSubject("tallyroll", "delivery.y"), []byte("{}"))
+				_, err = js.Publish(t.Context(), history.Subject("tallyroll", "delivery.y"), []byte("{}"))
 				require.NoError(t, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), stack.Hung)

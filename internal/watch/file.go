@@ -18,6 +18,7 @@ import (
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/yamlfile"
+	"tallyroll/internal/watch/history"
 )
 
 // RuleSet is the content of a rules file.
@@ -34,13 +35,15 @@ type Target struct {
 	SecretFile   string // a file of secrets that sign, one per line; empty: nothing is signed
 	Alertmanager string // the base URL of api/v2/alerts
 	NATS         string // a subject
-	States       []State
+	States       []history.State
 	line         int
 }
 
 func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 
-func (t *Target) wants(s State) bool { return len(t.States) == 0 || slices.Contains(t.States, s) }
+func (t *Target) wants(s history.State) bool {
+	return len(t.States) == 0 || slices.Contains(t.States, s)
+}
 
 const (
 	ruleFields = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally " +
@@ -197,16 +200,16 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 			"the secret", name)
 	}
 	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") ||
-		strings.HasPrefix(t.NATS, subjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
+		strings.HasPrefix(t.NATS, history.SubjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
 		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: must be a subject without wildcards that does not "+
-			"begin with %s or $, such as tallyroll.alert", name, subjectPrefix)
+			"begin with %s or $, such as tallyroll.alert", name, history.SubjectPrefix)
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
-		if !slices.Contains(States, State(s)) {
+		if !slices.Contains(history.States, history.State(s)) {
 			return nil, yamlfile.Errorf(fields["states"].Line, "%s: states: %q is not a state: must be ok, pending, "+
 				"firing, resolved or unknown", name, s)
 		}
-		t.States = append(t.States, State(s))
+		t.States = append(t.States, history.State(s))
 	}
 	return t, nil
 }

@@ -5,42 +5,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
 
-	"tallyroll/internal/hit"
+	"tallyroll/internal/watch/history"
 )
-
-// The stream of a namespace, and its subjects:
-//
-//	WATCH_<namespace>
-//	tallyroll_watch.<namespace>.state.<rule>.<hash of the key>   a Record
-//	tallyroll_watch.<namespace>.seat                             a heartbeat
-//	tallyroll_watch.<namespace>.delivery.<target>                a progress
-//	tallyroll_watch.<namespace>.given_up.<target>                a giveUpRecord
-const (
-	subjectPrefix = "tallyroll_watch."
-	heartbeatKind = "seat"
-)
-
-// StreamName is the stream of a namespace.
-func StreamName(namespace string) string { return "WATCH_" + hit.NamespaceToken(namespace) }
-
-// buildSubject returns the subject of a kind: heartbeatKind, or state, delivery or given_up with the rest.
-func buildSubject(namespace, kind string) string {
-	return subjectPrefix + hit.NamespaceToken(namespace) + "." + kind
-}
 
 // stateSubject returns the subject of a rule's key. It hashes the key, which may have any characters.
 func stateSubject(namespace, rule, key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return buildSubject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
-}
-
-// id returns the change's id. A restored or recreated stream may reuse a sequence, but not for a message of
-// the same nanosecond.
-func (o origin) id() string {
-	return strconv.FormatInt(o.Stored.UnixNano(), 36) + "-" + strconv.FormatUint(o.Seq, 10)
+	return history.Subject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
 // entry is a record in the stream, or one that was.
@@ -60,17 +33,11 @@ func (e *entry) expectedSeq() uint64 {
 }
 
 // change returns where the change was first stored, which gives its id and its age.
-func (e *entry) change() origin {
+func (e *entry) change() history.Origin {
 	if e.Repeats != nil {
 		return *e.Repeats
 	}
-	return origin{e.seq, e.stored}
-}
-
-// origin is a change's first message in the stream.
-type origin struct {
-	Seq    uint64    `json:"seq"`
-	Stored time.Time `json:"stored"`
+	return history.Origin{e.seq, e.stored}
 }
 
 // draft is a record to be stored if its subject's last message has the expected sequence.
@@ -129,17 +96,4 @@ type lease struct {
 	seq    uint64    // 0: the stream has no progress
 	data   []byte    // as stored
 	readAt time.Time // by this machine's clock
-}
-
-// GivenUp is a target to which a change is no longer delivered.
-type GivenUp struct {
-	Target string    `json:"target" doc:"The target." example:"ops"`
-	Reason string    `json:"reason" doc:"Why: the status of the last answer, or that the target did not accept the change in time." example:"403 Forbidden"`
-	At     time.Time `json:"at" doc:"When it was given up." example:"2026-11-21T10:05:00.4Z"`
-}
-
-// giveUpRecord is a change that is no longer delivered to a target.
-type giveUpRecord struct {
-	Position uint64 `json:"position"`
-	GivenUp
 }

@@ -8,6 +8,7 @@ import (
 
 	"tallyroll/internal/platform/buildinfo"
 	"tallyroll/internal/platform/human"
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/web"
 )
 
@@ -84,13 +85,13 @@ func (m *metrics) observeEvaluation(began time.Time) {
 }
 
 func (m *metrics) setStates(entries map[string]*entry) {
-	n := make(map[State]int)
+	n := make(map[history.State]int)
 	for _, e := range entries {
 		if e.isLive() {
 			n[e.State]++
 		}
 	}
-	for _, s := range States {
+	for _, s := range history.States {
 		m.states.WithLabelValues(string(s)).Set(float64(n[s]))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/watch/history"
 	"tallyroll/tests/stack"
 )
 
@@ -30,11 +31,11 @@ func TestStatesSurviveTheRemovalOfTheirRecords(t *testing.T) {
 	for name, remove := range map[string]removal{
 		"whole":                purge(),
 		"all but one":          purge(jetstream.WithPurgeKeep(1)),
-		"states":               purge(jetstream.WithPurgeSubject(buildSubject("tallyroll", "state.>"))),
+		"states":               purge(jetstream.WithPurgeSubject(history.Subject("tallyroll", "state.>"))),
 		"a state":              purge(jetstream.WithPurgeSubject(stateSubject("tallyroll", "r", "k"))),
-		"progress":             purge(jetstream.WithPurgeSubject(buildSubject("tallyroll", "delivery.>"))),
-		"heartbeat":            purge(jetstream.WithPurgeSubject(buildSubject("tallyroll", heartbeatKind))),
-		"all but one per rule": purge(jetstream.WithPurgeSubject(buildSubject("tallyroll", "state.r.>")), jetstream.WithPurgeKeep(1)),
+		"progress":             purge(jetstream.WithPurgeSubject(history.Subject("tallyroll", "delivery.>"))),
+		"heartbeat":            purge(jetstream.WithPurgeSubject(history.Subject("tallyroll", history.HeartbeatKind))),
+		"all but one per rule": purge(jetstream.WithPurgeSubject(history.Subject("tallyroll", "state.r.>")), jetstream.WithPurgeKeep(1)),
 		"old age": func(js jetstream.JetStream, s jetstream.Stream) error {
 			config := s.CachedInfo().Config
 			config.MaxAge, config.Duplicates = 3*time.Second, time.Second
@@ -65,7 +66,7 @@ func TestStatesSurviveTheRemovalOfTheirRecords(t *testing.T) {
 				hasProgress := func() (bool, string) {
 					l := newStateStream(js, "tallyroll")
 					for _, target := range []string{"a", "b"} {
-						if err := l.reread(t.Context(), buildSubject("tallyroll", "delivery."+target)); err != nil {
+						if err := l.reread(t.Context(), history.Subject("tallyroll", "delivery."+target)); err != nil {
 							return false, err.Error()
 						}
 					}
@@ -73,7 +74,7 @@ func TestStatesSurviveTheRemovalOfTheirRecords(t *testing.T) {
 					return len(a.Waiting) == 0 && a.Cursor == b.Cursor && len(b.Waiting) == 3, fmt.Sprint(a.progress, b.progress)
 				}
 				stack.Eventually(t, "the progress to be stored", hasProgress)
-				stream, err := js.Stream(t.Context(), StreamName("tallyroll"))
+				stream, err := js.Stream(t.Context(), history.StreamName("tallyroll"))
 				require.NoError(t, err)
 				last := stream.CachedInfo().State.LastSeq
 				require.NoError(t, remove(js, stream))

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/tests/stack"
@@ -296,7 +297,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(request.Body)
 	var n struct {
 		ID string `json:"id"`
-		KeyState
+		history.KeyState
 	}
 	if err != nil || json.Unmarshal(body, &n) != nil {
 		return
@@ -371,10 +372,22 @@ func mustParse(t *testing.T, text string) *RuleSet {
 func readRecords(t *testing.T, js jetstream.JetStream) (out []*entry) {
 	t.Helper()
 	stream := newStateStream(js, "tallyroll")
-	stream.onRecord = func(e *entry) { out = append(out, e) }
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_ = stream.follow(ctx, jetstream.DeliverAllPolicy, cancel)
+	consumer, err := js.OrderedConsumer(ctx, history.StreamName("tallyroll"), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{history.Subject("tallyroll", "state.>")},
+	})
+	require.NoError(t, err)
+	if consumer.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	require.NoError(t, history.Read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
+		out = append(out, stream.states[m.Subject()])
+		if meta.NumPending == 0 {
+			cancel()
+		}
+	}))
 	return out
 }
 
@@ -389,7 +402,7 @@ func newWebhooks(t *testing.T, answer func(w http.ResponseWriter, r *http.Reques
 	t.Helper()
 	a := &webhooks{}
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var n KeyState
+		var n history.KeyState
 		_ = json.NewDecoder(r.Body).Decode(&n)
 		a.mu.Lock()
 		a.received = append(a.received, r.URL.Path+" "+string(n.State))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -130,7 +131,7 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 		}
 		at := int64(1_700_000_000_000)
 		var now Record
-		heldSince, notified := int64(-1), State("") // by a model: since when it has held, and the last state that the target received
+		heldSince, notified := int64(-1), history.State("") // by a model: since when it has held, and the last state that the target received
 		open := false
 		for range rapid.IntRange(1, 60).Draw(t, "sightings") {
 			at += rapid.Int64Range(1, 3000).Draw(t, "pause")
@@ -157,24 +158,24 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			}
 			switch s.Verdict {
 			case Undecided:
-				if now.State != Unknown && !(many && before.State == "") {
+				if now.State != history.Unknown && !(many && before.State == "") {
 					t.Fatalf("it is undecided, and the state is %s", now.State)
 				}
 			case DoesNotHold:
-				if now.State != OK && now.State != Resolved {
+				if now.State != history.OK && now.State != history.Resolved {
 					t.Fatalf("it does not hold, and the state is %s", now.State)
 				}
 			case Holds:
 				over := at-heldSince >= rule.For.Milliseconds()
-				if want := map[bool]State{true: Firing, false: Pending}[over || open]; now.State != want {
+				if want := map[bool]history.State{true: history.Firing, false: history.Pending}[over || open]; now.State != want {
 					t.Fatalf("it holds for %d of %v, and the state is %s", at-heldSince, rule.For, now.State)
 				}
 			}
 			// It is resolved if it had fired, and only then.
-			if changed && now.State == Resolved != open && (now.State == Resolved || now.State == OK) {
+			if changed && now.State == history.Resolved != open && (now.State == history.Resolved || now.State == history.OK) {
 				t.Fatalf("%s after it fired: %v", now.State, open)
 			}
-			open = now.State == Firing || open && now.State == Unknown
+			open = now.State == history.Firing || open && now.State == history.Unknown
 			if now.Open != open {
 				t.Fatalf("open %v, want %v", now.Open, open)
 			}
@@ -186,14 +187,14 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 			}
 			// A target receives no state twice in a row, and an idle state only after another one.
 			if !now.Quiet {
-				if notified == now.State || notified.isIdle() && now.State.isIdle() {
+				if notified == now.State || notified.IsIdle() && now.State.IsIdle() {
 					t.Fatalf("notified of %s after %s", now.State, notified)
 				}
 				notified = now.State
-			} else if now.State == Firing || now.State == Pending || now.State == Resolved && !notified.isIdle() {
+			} else if now.State == history.Firing || now.State == history.Pending || now.State == history.Resolved && !notified.IsIdle() {
 				t.Fatalf("no target is notified of %s after %s", now.State, notified)
 			}
-			if isNotified := len(now.Notified) > 0; isNotified == notified.isIdle() {
+			if isNotified := len(now.Notified) > 0; isNotified == notified.IsIdle() {
 				t.Fatalf("last notified of %s, and Notified is %v", notified, now.Notified)
 			}
 		}
@@ -207,21 +208,21 @@ func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	firing, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
 	edited := &Rule{Name: "r", Window: time.Minute, To: []string{"b", "c"}}
 	resolved, changed := firing.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
-	if !changed || resolved.State != Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
+	if !changed || resolved.State != history.Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
 		t.Errorf("%+v", resolved)
 	}
 	slowRule := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
 	pending, _ := Record{}.advance(Result{Rule: slowRule, Key: "k", At: 1000, Verdict: Holds})
 	ok, changed := pending.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
-	if !changed || ok.State != OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
+	if !changed || ok.State != history.OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
 		t.Errorf("ok after pending: %+v", ok)
 	}
 	removed := firing.finish(3000, "gone")
-	if removed.State != Resolved || removed.Quiet || !removed.Gone || removed.isLive() || removed.Open || removed.Reason != "gone" {
+	if removed.State != history.Resolved || removed.Quiet || !removed.Gone || removed.isLive() || removed.Open || removed.Reason != "gone" {
 		t.Errorf("%+v", removed)
 	}
 	again, changed := removed.advance(Result{Rule: rule, Key: "k", At: 4000, Verdict: Holds})
-	if !changed || again.State != Firing || again.Quiet || again.Gone || !again.Open {
+	if !changed || again.State != history.Firing || again.Quiet || again.Gone || !again.Open {
 		t.Errorf("%+v", again)
 	}
 }
@@ -232,11 +233,11 @@ func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 	hour := time.Hour.Milliseconds()
 	now, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
 	now, changed := now.advance(Result{Rule: rule, Key: "k", At: hour, Verdict: Holds})
-	if !changed || now.State != Pending || !now.Quiet || !now.Began.Equal(toTime(hour)) {
+	if !changed || now.State != history.Pending || !now.Quiet || !now.Began.Equal(toTime(hour)) {
 		t.Fatalf("%+v", now)
 	}
 	now, changed = now.advance(Result{Rule: rule, Key: "k", At: hour + 10_000, Verdict: Holds})
-	if !changed || now.State != Firing || now.Quiet {
+	if !changed || now.State != history.Firing || now.Quiet {
 		t.Errorf("%+v", now)
 	}
 }
@@ -270,7 +271,7 @@ rules:
 		{Name: "ops", Webhook: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
 		{Name: "chat", WebhookFile: "/run/secrets/url"},
 		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
-		{Name: "bus", NATS: "tallyroll.alert", States: []State{Firing, Resolved}},
+		{Name: "bus", NATS: "tallyroll.alert", States: []history.State{history.Firing, history.Resolved}},
 	} {
 		want.line = 3 + i
 		require.Equal(t, want, *set.Targets[i])

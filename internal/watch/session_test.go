@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/watch/history"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
@@ -130,7 +131,7 @@ func TestURLOfAWebhookIsReadFromItsFileForEachAttempt(t *testing.T) {
 		{a.URL + "/b", "<nil>"},
 	} {
 		write(c.text)
-		require.Equal(t, c.want, fmt.Sprint(w.notify(t.Context(), notification{KeyState: KeyState{State: Firing}})), c.text)
+		require.Equal(t, c.want, fmt.Sprint(w.notify(t.Context(), notification{KeyState: history.KeyState{State: history.Firing}})), c.text)
 	}
 	a.await(t, "/hunter2 firing", "/b firing")
 	require.NoError(t, os.Remove(file))
@@ -167,13 +168,13 @@ func TestRemovedRuleAndTargetEnd(t *testing.T) {
 	js := broker.JetStream()
 	stack.Eventually(t, "the progress of the removed target to end", func() (bool, string) {
 		l := newStateStream(js, "tallyroll")
-		err := l.reread(t.Context(), buildSubject("tallyroll", "delivery.down"))
+		err := l.reread(t.Context(), history.Subject("tallyroll", "delivery.down"))
 		return err == nil && l.readLease("down").Gone, fmt.Sprint(l.readLease("down"), err)
 	})
 	c.set("k", 0)
 	a.await(t, "r", "firing resolved")
 	for _, e := range readRecords(t, js) {
-		if e.Rule == "old" && e.State == Resolved && (!e.Gone || e.Reason == "") {
+		if e.Rule == "old" && e.State == history.Resolved && (!e.Gone || e.Reason == "") {
 			t.Errorf("%+v", e.Record)
 		}
 	}
@@ -191,7 +192,7 @@ func TestDeletedStreamIsRecreatedAndFiringRulesAreNotifiedAgain(t *testing.T) {
 		startMember(t, broker.URL(), c, set, name)
 	}
 	a.await(t, "r", "firing")
-	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), StreamName("tallyroll")))
+	require.NoError(t, broker.JetStream().DeleteStream(t.Context(), history.StreamName("tallyroll")))
 	a.await(t, "r", "firing firing")
 	c.set("k", 0)
 	a.await(t, "r", "firing firing resolved")
@@ -249,7 +250,7 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 			var received []string
 			refused := 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var n KeyState
+				var n history.KeyState
 				_ = json.NewDecoder(r.Body).Decode(&n)
 				mu.Lock()
 				defer mu.Unlock()
@@ -298,13 +299,13 @@ func TestRefusedChangeHoldsUpNoOtherAndIsGivenUp(t *testing.T) {
 				return m.deliveries("a", "given_up") == 1 && strings.Contains(text, `"error":"403 Forbidden","target":"a"`) &&
 					strings.Contains(text, "given up"), text
 			})
-			var history History
+			var known history.History
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { defer close(done); history.Follow(ctx, broker.JetStream(), "tallyroll") }()
+			go func() { defer close(done); known.Follow(ctx, broker.JetStream(), "tallyroll") }()
 			defer func() { cancel(); <-done }()
 			stack.Eventually(t, "the history to have it", func() (bool, string) {
-				report := history.Report()
+				report := known.Report()
 				for _, c := range report.Changes {
 					g := report.GivenUp[c.Position]
 					if c.Key == bad && len(g) == 1 && g[0].Target == "a" && g[0].Reason == "403 Forbidden" && !g[0].At.IsZero() {
@@ -326,7 +327,7 @@ func TestDeletedConsumersTakeNothingFromATargetThatIsAway(t *testing.T) {
 	set := parseRules(t, map[string]*receiver{"a": a}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n")
 	m := startMember(t, broker.URL(), c, set, "m")
 	m.awaitDeliveries(t, "a", "failed", 2)
-	stream, err := broker.JetStream().Stream(t.Context(), StreamName("tallyroll"))
+	stream, err := broker.JetStream().Stream(t.Context(), history.StreamName("tallyroll"))
 	require.NoError(t, err)
 	for name := range stream.ConsumerNames(t.Context()).Name() {
 		if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -416,7 +417,7 @@ func TestIdleKeysAreRemovedAfterAnHour(t *testing.T) {
 		later time.Duration
 		want  int
 	}{{59 * time.Minute, 4}, {62 * time.Minute, 2}} {
-		stream.apply(buildSubject("tallyroll", "seat"), []byte("{}"), stream.newestSeq+1, at.Add(c.later))
+		stream.apply(history.Subject("tallyroll", "seat"), []byte("{}"), stream.newestSeq+1, at.Add(c.later))
 		require.Len(t, stream.copyStates(), c.want, c.later)
 	}
 }

@@ -5,63 +5,31 @@ import (
 	"time"
 
 	"tallyroll/internal/platform/human"
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 )
 
-type State string
-
-// The states. The package documentation draws the transitions.
-const (
-	OK       State = "ok"       // the condition does not hold
-	Pending  State = "pending"  // it holds, and the rule's for is not over
-	Firing   State = "firing"   // it has held that long
-	Resolved State = "resolved" // it holds no more, and had fired
-	Unknown  State = "unknown"  // the figures cannot decide
-)
-
-var States = []State{OK, Pending, Firing, Resolved, Unknown}
-
-// isIdle reports whether a target that was not notified of trouble needs no notification of this state.
-func (s State) isIdle() bool { return s == OK || s == Resolved || s == "" }
-
-// KeyState is the state of a rule's key with its numbers, as targets receive it.
-type KeyState struct {
-	Rule   string       `json:"rule" doc:"The rule." example:"errors"`
-	Key    string       `json:"key" doc:"The counter, prefix or group that the state is about. Empty: the rule as a whole, if it has a state for each of many keys." example:"http.5xx"`
-	State  State        `json:"state" doc:"The state from now on." enum:"ok,pending,firing,resolved,unknown" example:"firing"`
-	Total  window.Bound `json:"total" nullable:"true" doc:"The hits in the window, as /v1/total gives them; null if they could not be read." example:"131"`
-	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
-	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
-	Window string       `json:"window" doc:"The rule's window." example:"5m"`
-	// Of and Condition are missing in records of earlier versions.
-	Of        string     `json:"of,omitempty" enum:"prefix,group" doc:"What key is, if it is not a counter: the prefix of a sum, or a group of counters." example:"prefix"`
-	Condition string     `json:"condition,omitempty" doc:"What must hold for the rule to fire: above or below a number of hits, or change by a percentage; and surely if it must hold for every value within the bounds." example:"above 100"`
-	AsOf      *time.Time `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
-	At        time.Time  `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
-	Reason    string     `json:"reason,omitempty" doc:"Why the state is unknown, or why it ended if not because of the numbers." example:"nobody has counted lately"`
-}
-
 // Record is a change as the stream stores it. The last record of a rule's key is its state.
 type Record struct {
-	KeyState
-	Since    time.Time `json:"since"`              // when the state began
-	Began    time.Time `json:"began,omitzero"`     // since when the condition has held; zero: it does not, or is unknown
-	FiredAt  time.Time `json:"fired_at,omitzero"`  // when the rule last fired
-	Open     bool      `json:"open,omitempty"`     // it has fired, and was not resolved
-	Previous State     `json:"previous,omitempty"` // empty: this is the first
-	Quiet    bool      `json:"quiet,omitempty"`    // no target is notified
-	To       []string  `json:"to,omitempty"`       // targets of the notification
-	Notified []string  `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
-	Many     bool      `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
-	Gone     bool      `json:"gone,omitempty"`     // the file no longer has the rule or this key
-	By       string    `json:"by,omitempty"`       // the process that evaluated
-	Repeats  *origin   `json:"repeats,omitempty"`  // the change that this record stores again, for targets that were not notified of it
+	history.KeyState
+	Since    time.Time       `json:"since"`              // when the state began
+	Began    time.Time       `json:"began,omitzero"`     // since when the condition has held; zero: it does not, or is unknown
+	FiredAt  time.Time       `json:"fired_at,omitzero"`  // when the rule last fired
+	Open     bool            `json:"open,omitempty"`     // it has fired, and was not resolved
+	Previous history.State   `json:"previous,omitempty"` // empty: this is the first
+	Quiet    bool            `json:"quiet,omitempty"`    // no target is notified
+	To       []string        `json:"to,omitempty"`       // targets of the notification
+	Notified []string        `json:"notified,omitempty"` // targets notified of trouble, and not yet of its end
+	Many     bool            `json:"many,omitempty"`     // the key is one of many of its rule, which come and go
+	Gone     bool            `json:"gone,omitempty"`     // the file no longer has the rule or this key
+	By       string          `json:"by,omitempty"`       // the process that evaluated
+	Repeats  *history.Origin `json:"repeats,omitempty"`  // the change that this record stores again, for targets that were not notified of it
 }
 
 func (r *Record) isLive() bool { return r.State != "" && !r.Gone }
 
 // isLasting reports whether the state is pending, firing or unknown.
-func (r *Record) isLasting() bool { return r.isLive() && !r.State.isIdle() }
+func (r *Record) isLasting() bool { return r.isLive() && !r.State.IsIdle() }
 
 // Result is the result of one evaluation of a rule's key.
 type Result struct {
@@ -87,7 +55,7 @@ const clockTolerance = 5 * time.Second
 // advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) advance(result Result) (out Record, changed bool) {
 	out = Record{
-		KeyState: KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(),
+		KeyState: history.KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(),
 			Window: human.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(),
 			At: toTime(result.At), Reason: result.Reason},
 		Since: toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified,
@@ -104,26 +72,26 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 	}
 	switch result.Verdict {
 	case Undecided:
-		out.State = Unknown
+		out.State = history.Unknown
 	case DoesNotHold:
-		out.State = OK
-		if out.Open || r.State == Resolved {
-			out.State, out.Open = Resolved, false
+		out.State = history.OK
+		if out.Open || r.State == history.Resolved {
+			out.State, out.Open = history.Resolved, false
 		}
 	case Holds:
 		out.Began = out.At
-		if r.State == Pending || r.State == Firing {
+		if r.State == history.Pending || r.State == history.Firing {
 			out.Began = r.Began
 		}
-		clockSetBack := r.State == Pending && r.Began.Sub(out.At) > clockTolerance
+		clockSetBack := r.State == history.Pending && r.Began.Sub(out.At) > clockTolerance
 		if clockSetBack {
 			out.Began = out.At
 		}
-		out.State = Pending
+		out.State = history.Pending
 		if out.Open || out.At.Sub(out.Began) >= result.Rule.For {
-			out.State = Firing
+			out.State = history.Firing
 		}
-		if out.State == Firing && !out.Open {
+		if out.State == history.Firing && !out.Open {
 			out.Open, out.FiredAt = true, out.At
 		}
 		if clockSetBack && out.State == r.State {
@@ -142,7 +110,7 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 // notified of it, whatever the file lists now. A first state that is unknown because counting is young
 // notifies no target.
 func (r *Record) setRecipients(previous Record, reason string) {
-	if r.State.isIdle() {
+	if r.State.IsIdle() {
 		r.To, r.Notified = r.Notified, nil
 		r.Quiet = len(r.To) == 0
 		return
@@ -158,9 +126,9 @@ func (r Record) finish(at int64, reason string) Record {
 	out := r
 	out.At, out.Since, out.Previous, out.Reason, out.Gone, out.Began = toTime(at), toTime(at), r.State, reason, true,
 		time.Time{}
-	out.State = OK
+	out.State = history.OK
 	if r.Open {
-		out.State, out.Open = Resolved, false
+		out.State, out.Open = history.Resolved, false
 	}
 	out.setRecipients(r, reason)
 	return out

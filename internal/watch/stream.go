@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/watch/history"
 )
 
 // stateStream reads and publishes the stream's messages, and keeps the cache up to date.
@@ -27,13 +29,6 @@ func newStateStream(js jetstream.JetStream, namespace string) *stateStream {
 	return &stateStream{cache: cache{namespace: namespace, states: make(map[string]*entry),
 		leases: make(map[string]*lease)}, js: js}
 }
-
-const (
-	// streamCheckInterval is the interval at which the stream's identity is checked.
-	streamCheckInterval = 2 * time.Second
-	// consumerTimeout is how long the server keeps an abandoned consumer.
-	consumerTimeout = 30 * time.Second
-)
 
 var (
 	// errConflict means that the subject's last message is not the expected one.
@@ -52,12 +47,12 @@ type Retention struct {
 // openStream finds or creates the stream of a namespace. It leaves an existing one as it is.
 func openStream(ctx context.Context, js jetstream.JetStream, namespace string,
 	keep Retention) (*jetstream.StreamInfo, error) {
-	name := StreamName(namespace)
+	name := history.StreamName(namespace)
 	s, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Description: "tallyroll: states of rules, their history, and what targets receive",
-			Subjects: []string{buildSubject(namespace, ">")},
+			Subjects: []string{history.Subject(namespace, ">")},
 			MaxAge:   keep.Age, MaxMsgsPerSubject: keep.PerKey, Replicas: keep.Replicas,
 			AllowRollup: true, AllowDirect: true,
 		})
@@ -73,18 +68,18 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string,
 
 // follow reads the stream until ctx ends. It calls caughtUp once, after all messages stored before.
 func (s *stateStream) follow(ctx context.Context, policy jetstream.DeliverPolicy, caughtUp func()) error {
-	consumer, err := s.js.OrderedConsumer(ctx, StreamName(s.namespace), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{buildSubject(s.namespace, ">")}, DeliverPolicy: policy,
-		InactiveThreshold: consumerTimeout,
+	consumer, err := s.js.OrderedConsumer(ctx, history.StreamName(s.namespace), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{history.Subject(s.namespace, ">")}, DeliverPolicy: policy,
+		InactiveThreshold: history.ConsumerTimeout,
 	})
 	if err != nil {
-		return fmt.Errorf("read stream %s: %w", StreamName(s.namespace), err)
+		return fmt.Errorf("read stream %s: %w", history.StreamName(s.namespace), err)
 	}
 	waiting := consumer.CachedInfo().NumPending
 	if waiting == 0 {
 		caughtUp()
 	}
-	return readMessages(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+	return history.Read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 		s.setNow(meta.Timestamp)
 		if waiting > 0 {
@@ -96,33 +91,11 @@ func (s *stateStream) follow(ctx context.Context, policy jetstream.DeliverPolicy
 	})
 }
 
-func readMessages(ctx context.Context, consumer jetstream.Consumer,
-	handle func(jetstream.Msg, *jetstream.MsgMetadata)) error {
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1000))
-	if err != nil {
-		return fmt.Errorf("read the stream of states: %w", err)
-	}
-	defer context.AfterFunc(ctx, messages.Stop)()
-	for {
-		m, err := messages.Next()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			messages.Stop()
-			return fmt.Errorf("read the stream of states: %w", err)
-		}
-		if meta, err := m.Metadata(); err == nil { // otherwise the message is not from a stream
-			handle(m, meta)
-		}
-	}
-}
-
 // monitor follows the stream's settings and first sequence. It returns when the stream is gone, replaced or
 // rolled back.
 func (s *stateStream) monitor(ctx context.Context) error {
-	name := StreamName(s.namespace)
-	ticker := time.NewTicker(streamCheckInterval)
+	name := history.StreamName(s.namespace)
+	ticker := time.NewTicker(history.CheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -131,7 +104,7 @@ func (s *stateStream) monitor(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		newestSeq, rolledBack := s.check()
-		bounded, cancel := context.WithTimeout(ctx, streamCheckInterval)
+		bounded, cancel := context.WithTimeout(ctx, history.CheckInterval)
 		stream, err := s.js.Stream(bounded, name)
 		cancel()
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -161,12 +134,12 @@ func (s *stateStream) isRolledBack(ctx context.Context, info *jetstream.StreamIn
 	if rolledBack || info.State.LastSeq < newestSeq {
 		return true, nil
 	}
-	kinds := []string{heartbeatKind} // other processes may have stored as many messages as were lost
+	kinds := []string{history.HeartbeatKind} // other processes may have stored as many messages as were lost
 	for _, target := range s.listTargets() {
 		kinds = append(kinds, "delivery."+target)
 	}
 	for _, kind := range kinds {
-		if err := s.reread(ctx, buildSubject(s.namespace, kind)); err != nil {
+		if err := s.reread(ctx, history.Subject(s.namespace, kind)); err != nil {
 			return false, err
 		}
 	}
@@ -183,7 +156,7 @@ func (s *stateStream) reread(ctx context.Context, subject string) error {
 	}
 	m, err := leader.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		stream, err := s.js.Stream(ctx, StreamName(s.namespace))
+		stream, err := s.js.Stream(ctx, history.StreamName(s.namespace))
 		if err == nil {
 			s.removeSubject(subject, stream.CachedInfo().State.FirstSeq)
 		}
@@ -199,7 +172,7 @@ func (s *stateStream) openLeader(ctx context.Context) (jetstream.Stream, error) 
 	s.leaderMu.Lock()
 	defer s.leaderMu.Unlock()
 	if s.leader == nil {
-		stream, err := s.js.Stream(ctx, StreamName(s.namespace))
+		stream, err := s.js.Stream(ctx, history.StreamName(s.namespace))
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +186,7 @@ func (s *stateStream) openLeader(ctx context.Context) (jetstream.Stream, error) 
 func (s *stateStream) newMessage(subject string, expectedSeq uint64, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = data
-	m.Header.Set(jetstream.ExpectedStreamHeader, StreamName(s.namespace))
+	m.Header.Set(jetstream.ExpectedStreamHeader, history.StreamName(s.namespace))
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expectedSeq, 10))
 	return m
 }
@@ -234,7 +207,7 @@ func (s *stateStream) replaceMessage(ctx context.Context, kind string, content a
 	if err != nil {
 		return err
 	}
-	m := s.newMessage(buildSubject(s.namespace, kind), expectedSeq, data)
+	m := s.newMessage(history.Subject(s.namespace, kind), expectedSeq, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	if expectedSeq > 0 {
 		if err := s.reread(ctx, m.Subject); err != nil {

@@ -22,6 +22,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"tallyroll/internal/platform/release"
+	"tallyroll/internal/watch/history"
 )
 
 // maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.
@@ -29,13 +30,13 @@ const maxConcurrent = 8
 
 type notification struct {
 	id string
-	KeyState
+	history.KeyState
 }
 
 func (n notification) body() []byte {
 	data, err := json.Marshal(struct {
 		ID string `json:"id"`
-		KeyState
+		history.KeyState
 	}{n.id, n.KeyState})
 	if err != nil {
 		panic("a notification cannot be encoded: " + err.Error()) // it has only texts, numbers and times

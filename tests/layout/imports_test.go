@@ -35,6 +35,12 @@ func TestProgramsLinkNoClientThatTheyDoNotUse(t *testing.T) {
 	}
 }
 
+// query shows what watch has stored, and evaluates nothing.
+func TestQueryReadsStatesWithoutWatch(t *testing.T) {
+	t.Parallel()
+	require.NotContains(t, dependencies(t, "cmd/query"), "tallyroll/internal/watch")
+}
+
 // The arithmetic needs no connection, no settings and no log. Besides the standard library, a pure package
 // may import xxhash, the readers of its input, and other pure packages.
 func TestPurePackagesImportNothingElse(t *testing.T) {

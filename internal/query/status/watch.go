@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"tallyroll/internal/watch"
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
@@ -18,7 +18,7 @@ import (
 // ruleStates answers the states of the rules of watch.
 type ruleStates struct {
 	*servers
-	history watch.History
+	history history.History
 }
 
 const (
@@ -40,12 +40,12 @@ const stateHint = "ok, pending, firing, resolved or unknown"
 
 // WatchAnswer has the states of rules now, and how they have changed.
 type WatchAnswer struct {
-	EvaluatedAt time.Time           `json:"evaluated_at,omitzero" doc:"When the rules were evaluated last, by Redis's clock; absent if no watch has run yet. If it is more than a few seconds ago, no watch runs." example:"2026-11-21T10:00:00.4Z"`
-	Rules       int                 `json:"rules" doc:"How many rules WATCH_FILE has." example:"2"`
-	Counts      map[watch.State]int `json:"counts" doc:"How many of the states that were asked for there are of each kind." example:"{\"firing\":1}"`
-	States      []watch.Standing    `json:"states" doc:"The states now, at most 1000: those that fire first, then unknown, pending, resolved and ok. A rule with group or top has a state of its own, with an empty key, and one for each key for which its condition has held."`
-	Changes     []watch.Change      `json:"changes" doc:"The changes of states, the newest first."`
-	Next        uint64              `json:"next,omitempty" doc:"What to set before to for the next page of changes; absent at the end." example:"712"`
+	EvaluatedAt time.Time             `json:"evaluated_at,omitzero" doc:"When the rules were evaluated last, by Redis's clock; absent if no watch has run yet. If it is more than a few seconds ago, no watch runs." example:"2026-11-21T10:00:00.4Z"`
+	Rules       int                   `json:"rules" doc:"How many rules WATCH_FILE has." example:"2"`
+	Counts      map[history.State]int `json:"counts" doc:"How many of the states that were asked for there are of each kind." example:"{\"firing\":1}"`
+	States      []history.Standing    `json:"states" doc:"The states now, at most 1000: those that fire first, then unknown, pending, resolved and ok. A rule with group or top has a state of its own, with an empty key, and one for each key for which its condition has held."`
+	Changes     []history.Change      `json:"changes" doc:"The changes of states, the newest first."`
+	Next        uint64                `json:"next,omitempty" doc:"What to set before to for the next page of changes; absent at the end." example:"712"`
 }
 
 func (s *ruleStates) register(a *api.API) {
@@ -60,7 +60,7 @@ func (s *ruleStates) register(a *api.API) {
 }
 
 func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (WatchAnswer, error) {
-	out := WatchAnswer{Counts: make(map[watch.State]int), States: []watch.Standing{}, Changes: []watch.Change{}}
+	out := WatchAnswer{Counts: make(map[history.State]int), States: []history.Standing{}, Changes: []history.Change{}}
 	limit, err := p.Limit.Parse("limit", defaultChanges, 1, maxChanges)
 	if err != nil {
 		return out, web.InputProblem(err, part)
@@ -69,7 +69,7 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 	if err != nil {
 		return out, web.InputProblem(err, part)
 	}
-	if p.State != "" && !slices.Contains(watch.States, watch.State(p.State)) {
+	if p.State != "" && !slices.Contains(history.States, history.State(p.State)) {
 		return out, web.BadInput("state", "%s is not a state: must be %s", web.Excerpt(p.State),
 			stateHint).Problem(part)
 	}
@@ -89,7 +89,7 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 	if !found.Ready {
 		return out, web.RetryLater("the states of the rules are being read: ask again in a second", "1")
 	}
-	matches := func(said watch.KeyState) bool {
+	matches := func(said history.KeyState) bool {
 		return (p.Rule == "" || said.Rule == p.Rule) && (p.Key == "" || said.Key == p.Key) &&
 			(p.State == "" || string(said.State) == p.State) &&
 			(!token.HasPrefixes() || said.Key != "" && token.CheckKey(said.Key) == nil)
@@ -124,14 +124,14 @@ func (s *ruleStates) find(ctx context.Context, part string, p *watchParams) (Wat
 func watchExample() WatchAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 4e8, time.UTC)
 	asOf := at.Add(-200 * time.Millisecond)
-	said := watch.KeyState{
-		Rule: "errors", Key: "http.5xx", State: watch.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
+	said := history.KeyState{
+		Rule: "errors", Key: "http.5xx", State: history.Firing, Total: 131, Lower: 129, Upper: 133, Window: "5m",
 		Condition: "above 100",
 		AsOf:      &asOf, At: at,
 	}
 	return WatchAnswer{
-		EvaluatedAt: at, Rules: 2, Counts: map[watch.State]int{watch.Firing: 1},
-		States:  []watch.Standing{{KeyState: said, Since: at}},
-		Changes: []watch.Change{{ID: "1kx0c1f2p3s40-812", KeyState: said, Previous: watch.Pending, Position: 812}},
+		EvaluatedAt: at, Rules: 2, Counts: map[history.State]int{history.Firing: 1},
+		States:  []history.Standing{{KeyState: said, Since: at}},
+		Changes: []history.Change{{ID: "1kx0c1f2p3s40-812", KeyState: said, Previous: history.Pending, Position: 812}},
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/watch"
+	"tallyroll/internal/watch/history"
 	"tallyroll/internal/web/access"
 	"tallyroll/tests/apitest"
 )
@@ -28,7 +29,7 @@ func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream
 	t.Helper()
 	s, h, js := onNATS(t)
 	prefix := "tallyroll_watch." + apitest.Namespace + "."
-	createStream(t, js, watch.StreamName(apitest.Namespace), prefix+">")
+	createStream(t, js, history.StreamName(apitest.Namespace), prefix+">")
 	for _, r := range records {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
@@ -42,28 +43,28 @@ func followWatch(t *testing.T, records ...watch.Record) (http.Handler, jetstream
 	return h, js
 }
 
-func record(rule, key string, state, previous watch.State) watch.Record {
+func record(rule, key string, state, previous history.State) watch.Record {
 	at := apitest.FakeNow
-	return watch.Record{KeyState: watch.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
+	return watch.Record{KeyState: history.KeyState{Rule: rule, Key: key, State: state, Window: "5m", Total: 7, At: at}, Since: at, Previous: previous}
 }
 
 // The states of rules and their changes are listed: the newest first, page by page, and those that are asked
 // for.
 func TestStatesOfRulesAndTheirChangesAreListed(t *testing.T) {
 	t.Parallel()
-	quiet, gone := record("errors", "a.x", watch.OK, watch.OK), record("old", "a.x", watch.Resolved, watch.Firing)
+	quiet, gone := record("errors", "a.x", history.OK, history.OK), record("old", "a.x", history.Resolved, history.Firing)
 	quiet.Quiet, gone.Gone = true, true
 	h, js := followWatch(t,
-		record("errors", "a.x", watch.OK, ""), record("errors", "a.x", watch.Firing, watch.OK), record("errors", "a.x", watch.OK, watch.Firing), quiet,
-		record("silence", "b.OTHER", watch.Unknown, ""), record("silence", "b.OTHER", watch.Firing, watch.Unknown), gone)
+		record("errors", "a.x", history.OK, ""), record("errors", "a.x", history.Firing, history.OK), record("errors", "a.x", history.OK, history.Firing), quiet,
+		record("silence", "b.OTHER", history.Unknown, ""), record("silence", "b.OTHER", history.Firing, history.Unknown), gone)
 	out := awaitAnswer(t, h, "/v1/watch", func(a WatchAnswer) bool { return len(a.Changes) == 6 && !a.EvaluatedAt.IsZero() })
-	if len(out.States) != 2 || out.States[0].Rule != "silence" || out.States[1].State != watch.OK || out.Rules != 3 || out.Counts[watch.Firing] != 1 {
+	if len(out.States) != 2 || out.States[0].Rule != "silence" || out.States[1].State != history.OK || out.Rules != 3 || out.Counts[history.Firing] != 1 {
 		t.Errorf("states %+v, %d rules, %v", out.States, out.Rules, out.Counts)
 	}
 	if c := out.Changes[0]; c.Rule != "old" || c.ID == "" || c.Position <= out.Changes[1].Position {
 		t.Errorf("the newest change: %+v", c)
 	}
-	var pages []watch.Change
+	var pages []history.Change
 	for before, more := "", true; more; {
 		page := get[WatchAnswer](t, h, "/v1/watch?limit=4"+before)
 		pages = append(pages, page.Changes...)
@@ -77,9 +78,9 @@ func TestStatesOfRulesAndTheirChangesAreListed(t *testing.T) {
 		"/v1/watch?state=on": "ok, pending, firing, resolved or unknown", "/v1/watch?limit=0": "1 to 1000", "/v1/watch?before=x": "before", "/v1/watch?key=%00": "control character",
 	})
 	// A stream that is deleted takes its history with it.
-	require.NoError(t, js.DeleteStream(t.Context(), watch.StreamName(apitest.Namespace)))
+	require.NoError(t, js.DeleteStream(t.Context(), history.StreamName(apitest.Namespace)))
 	none := awaitAnswer(t, h, "/v1/watch", func(a WatchAnswer) bool { return a.EvaluatedAt.IsZero() })
-	require.Equal(t, WatchAnswer{Counts: map[watch.State]int{}, States: []watch.Standing{}, Changes: []watch.Change{}}, none)
+	require.Equal(t, WatchAnswer{Counts: map[history.State]int{}, States: []history.Standing{}, Changes: []history.Change{}}, none)
 }
 
 // narrowToken returns the token narrow, which is about counters that begin with a.
@@ -101,7 +102,7 @@ func narrowToken(t *testing.T) *access.Token {
 // positions.
 func TestTokenSeesTheStatesOfItsOwnCounters(t *testing.T) {
 	t.Parallel()
-	h, _ := followWatch(t, record("mine", "a.x", watch.Firing, ""), record("theirs", "b.OTHER", watch.Firing, ""), record("OTHERS", "", watch.OK, ""))
+	h, _ := followWatch(t, record("mine", "a.x", history.Firing, ""), record("theirs", "b.OTHER", history.Firing, ""), record("OTHERS", "", history.OK, ""))
 	awaitAnswer(t, h, "/v1/watch", func(a WatchAnswer) bool { return len(a.States) == 3 && !a.EvaluatedAt.IsZero() })
 	token := narrowToken(t)
 	narrow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
