@@ -142,7 +142,8 @@ func (a *alertSync) buildAlerts(states map[string]*entry, now time.Time) (out []
 			}
 			return s.stored
 		}
-		if a.target.wants(history.Firing) && (s.Open || endedLately && !s.FiredAt.IsZero() && s.State == history.Resolved) {
+		hasEnded := endedLately && !s.FiredAt.IsZero() && s.State == history.Resolved
+		if a.target.wants(history.Firing) && (s.Open || hasEnded) {
 			out = append(out, a.newAlert(s, history.Firing, s.FiredAt, endTime(s.Open)))
 		}
 		isKnown := s.State != history.Unknown || s.Gone

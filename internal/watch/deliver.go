@@ -227,7 +227,8 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 	if w := s.start.Waiting; len(w) > 0 {
 		startAfter = w[0] - 1
 	}
-	consumer, err := s.stream.js.OrderedConsumer(ctx, history.StreamName(s.stream.namespace), jetstream.OrderedConsumerConfig{
+	name := history.StreamName(s.stream.namespace)
+	consumer, err := s.stream.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{history.Subject(s.stream.namespace, "state.>")},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: startAfter + 1,
 		InactiveThreshold: history.ConsumerTimeout,
@@ -398,7 +399,10 @@ func (s *deliverySession) attemptChange(ctx context.Context, e *entry) error {
 
 // giveUpChange records in the stream, log and metrics that a change is given up.
 func (s *deliverySession) giveUpChange(ctx context.Context, e *entry, failure error, reason string) error {
-	data, err := json.Marshal(history.GiveUp{e.change().Seq, history.GivenUp{s.target.Name, reason, s.stream.now().UTC()}})
+	data, err := json.Marshal(history.GiveUp{
+		Position: e.change().Seq,
+		GivenUp:  history.GivenUp{Target: s.target.Name, Reason: reason, At: s.stream.now().UTC()},
+	})
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,11 @@
 //
 // # How
 //
-// The stream WATCH_<namespace> is state, history and outbox in one (history/state.go, stream.go): the last message
-// of a subject is its state. A change is published with the expected sequence of the message that it follows,
-// which was read before Redis was, and the server refuses it if there is a later one. One process, the
-// leader, evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected sequence.
+// The stream WATCH_<namespace> is state, history and outbox in one (history/state.go, stream.go): the last
+// message of a subject is its state. A change is published with the expected sequence of the message that it
+// follows, which was read before Redis was, and the server refuses it if there is a later one. One process,
+// the leader, evaluates (evaluate.go). Leadership only saves work; correctness comes from the expected
+// sequence.
 //
 // A target's progress is a message of the stream, too, and the lease of the process that delivers to it
 // (deliver.go). Alertmanager is different: every process posts all firing alerts (alertmanager.go).

@@ -37,7 +37,7 @@ func (e *entry) change() history.Origin {
 	if e.Repeats != nil {
 		return *e.Repeats
 	}
-	return history.Origin{e.seq, e.stored}
+	return history.Origin{Seq: e.seq, Stored: e.stored}
 }
 
 // draft is a record to be stored if its subject's last message has the expected sequence.
