@@ -1,6 +1,6 @@
-// Package history reads the states of rules, and how they have changed, from the stream in which package watch
-// stores them. It has the forms of that stream, too, so that a reader needs no part of an evaluation. A History
-// follows the stream in one goroutine, and monitors it in another.
+// Package history reads the states of rules, and how they have changed, from the stream in which package
+// watch stores them. It has the forms of that stream, too, so that a reader needs no part of an
+// evaluation. A History follows the stream in one goroutine, and monitors it in another.
 package history
 
 import (

@@ -51,8 +51,8 @@ type Origin struct {
 	Stored time.Time `json:"stored"`
 }
 
-// ID is the change's id. A restored or recreated stream may reuse a sequence, but not for a message of the same
-// nanosecond.
+// ID is the change's id. A restored or recreated stream may reuse a sequence, but not for a message of
+// the same nanosecond.
 func (o Origin) ID() string {
 	return strconv.FormatInt(o.Stored.UnixNano(), 36) + "-" + strconv.FormatUint(o.Seq, 10)
 }
