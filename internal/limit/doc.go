@@ -19,7 +19,7 @@
 // # What it promises
 //
 //   - One script in Redis decides and counts, by Redis's clock. All processes together allow no more than the
-//     limit, and with shares less than max + P × share for P processes (shares.go has the proof).
+//     limit, with shares, too (shares.go has the proof).
 //   - Under a limit with the fail mode local, a process never allows more than max in any window, with Redis
 //     or without, so N processes at most N times max. Without Redis it counts as Cells do.
 //   - In every window, the hits that takes were allowed, as settled, never pass max but by what settlements
@@ -45,6 +45,10 @@
 // loses what the new master had not received, so as many hits can be allowed again.
 //
 // Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
+//
+// If a machine is suspended while a process holds a share, as many hits can be allowed too much. So can be
+// some of the oldest hits, for as long as a share lasted, after a reload took shares from a limit of Log or
+// Stream.
 //
 // A key's time never goes back: if the clock of Redis or of a process does, the key waits for it. If it goes
 // back by more than a window, the key restarts, and as many hits can be allowed again.

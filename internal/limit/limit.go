@@ -23,8 +23,9 @@ const (
 	MaxLogTake = 1000
 	// MaxSlots bounds max under the policy Concurrent: 10,000 slots take some 1 MB of Redis per key.
 	MaxSlots = 10_000
-	// MaxShare bounds how long a process keeps a share.
-	MaxShare = time.Minute
+	// MaxShare bounds how long a process keeps a share, and so does a part of the window.
+	MaxShare        = time.Minute
+	sharesPerWindow = 20
 )
 
 // Policy is how hits are kept for a limit.
@@ -64,7 +65,7 @@ var Modes = []Mode{Enforce, Shadow}
 // Share is what a process reserves of a limit at once, to decide by itself. The zero Share reserves nothing.
 type Share struct {
 	Hits int64         // at most
-	For  time.Duration // then what is not spent is given back
+	For  time.Duration // then what is not spent is given back; at most MaxShare and a twentieth of the window
 }
 
 // Fail is what happens to a take while Redis is unavailable.
@@ -160,7 +161,7 @@ func (l *Limit) Check() error {
 }
 
 func (l *Limit) checkShare() error {
-	share, most, longest := l.Share, l.Max, min(l.Window, MaxShare)
+	share, most, longest := l.Share, l.Max, min(l.Window/sharesPerWindow, MaxShare)
 	if l.Policy == Log {
 		most = min(most, MaxLogTake)
 	}
@@ -175,9 +176,12 @@ func (l *Limit) checkShare() error {
 		return &FieldError{"share", "max is 1: a share has 2 hits or more"}
 	case share.Hits < 2 || share.Hits > most:
 		return &FieldError{"share", fmt.Sprintf("%d hits: must be 2 to %d", share.Hits, most)}
+	case longest < MinWindow:
+		return &FieldError{"share", fmt.Sprintf("not with a window below %s: a share lasts 1s or more, and at most "+
+			"a twentieth of the window", human.FormatDuration(sharesPerWindow*MinWindow))}
 	case share.For < MinWindow || share.For > longest:
-		return &FieldError{"share", fmt.Sprintf("for %s: must be %s to %s", human.FormatDuration(share.For),
-			human.FormatDuration(MinWindow), human.FormatDuration(longest))}
+		return &FieldError{"share", fmt.Sprintf("for %s: must be %s to %s, a twentieth of the window and at most 1m",
+			human.FormatDuration(share.For), human.FormatDuration(MinWindow), human.FormatDuration(longest))}
 	}
 	return nil
 }

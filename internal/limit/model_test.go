@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -21,29 +22,30 @@ import (
 // through from the beginning.
 type model struct {
 	cells       bool // as the policy Cells counts; otherwise exactly
-	keeps       bool // the time of the last hit, also if it is given back
+	keeps       bool // the date of the last hit, also if it is given back
 	local       bool // as a ring counts: nothing expires, and it also restarts at a check that counts nothing
 	window, max int64
+	ahead       int64 // how much ahead hits are dated if they are a share
 	size        int64 // of a cell
 	hits        []hits
-	last        int64 // the last hit that was counted
+	last        int64 // the date of the last hit that was counted, or of cells the time at which it was
 	expires     int64 // 0 before the first hit
 	left        int64 // in the window when hits were given back last
 	step        int64 // hits of the policy Log that a script gives back, or removes beyond those it adds; 0: all
 }
 
-// hits are n hits of a moment.
+// hits are n hits of a date.
 type hits struct{ at, n int64 }
 
 func newModel(l *Limit, local bool) *model {
 	w := l.Window.Milliseconds()
-	return &model{cells: local || l.Policy == Cells, keeps: local || l.Policy != Log, local: local, window: w, max: l.Max, size: (w + 59) / 60}
+	return &model{cells: local || l.Policy == Cells, keeps: local || l.Policy != Log, local: local, window: w, max: l.Max, ahead: l.Share.For.Milliseconds(), size: (w + 59) / 60}
 }
 
 // moment is a model at a time.
 type moment struct {
-	now                    int64
-	anew                   bool // the clock has gone back by more than a window
+	now, newest            int64 // of the key, and the date before which the exact policies count nothing
+	anew                   bool  // the clock has gone back by more than a window
 	lower, estimate, upper int64
 	truth                  int64 // the hits in the window
 }
@@ -68,8 +70,12 @@ func (m *model) newest() int64 {
 
 // at looks at the model and changes nothing.
 func (m *model) at(clock int64) moment {
-	out := moment{now: max(clock, m.newest())}
-	if m.newest()-clock > m.window {
+	t := m.newest()
+	if !m.cells {
+		t -= m.ahead
+	}
+	out := moment{now: max(clock, t), newest: m.newest()}
+	if t-clock > m.window {
 		return moment{now: clock, anew: true}
 	}
 	from := out.now - m.window
@@ -102,24 +108,30 @@ func (m *model) wait(clock, n int64) int64 {
 	return int64(sort.Search(int(3*m.window+m.size), func(w int) bool { return m.fits(clock+int64(w), n) }))
 }
 
-// add counts n hits.
-func (m *model) add(clock, n int64) {
+// add counts n hits, dated ahead if they are a share's, and returns their date.
+func (m *model) add(clock, n, ahead int64) (date int64) {
 	at := m.at(clock)
 	if at.anew {
 		m.hits, m.last = nil, 0
 	}
+	date = at.now + ahead
 	if !m.cells {
+		date = max(date, at.newest)
 		m.trim(at.now, n)
-		m.expires = at.now + m.window
-	} else if m.last/m.size < at.now/m.size {
-		m.expires = at.now + m.window + 2*m.size
+		m.expires, m.last = date+m.window, date
+	} else {
+		if m.last/m.size < at.now/m.size {
+			m.expires = at.now + m.window + 5*m.size
+		}
+		m.last = at.now
 	}
-	m.hits = append(m.hits, hits{at.now, n})
-	m.last = at.now
+	m.hits = append(m.hits, hits{date, n})
+	slices.SortStableFunc(m.hits, func(a, b hits) int { return cmp.Compare(a.at, b.at) })
+	return date
 }
 
-// give takes back the newest n hits that are, or for cells may be, in the window, and returns how many there
-// were.
+// give takes back the newest n hits that are, or for cells may be, in the window, those dated ahead last, and
+// returns how many there were.
 func (m *model) give(clock, n int64) (given int64) {
 	at := m.at(clock)
 	if m.step > 0 && min(n, at.truth) > m.step && n < at.truth && !at.anew {
@@ -141,15 +153,22 @@ func (m *model) give(clock, n int64) (given int64) {
 		m.hits, m.last = nil, 0
 		return at.truth
 	case !m.cells:
-		m.expires = at.now + m.window
+		m.expires = max(at.now, at.newest) + m.window
 	}
-	for i := len(m.hits) - 1; i >= 0 && n > 0; i-- {
-		if m.cells && m.hits[i].at/m.size < (at.now-m.window)/m.size {
-			break
+	for _, ahead := range []bool{false, true} {
+		for i := len(m.hits) - 1; i >= 0 && n > 0; i-- {
+			h := &m.hits[i]
+			isAhead := h.at > at.now
+			if m.cells {
+				isAhead = h.at/m.size > at.now/m.size
+			}
+			if isAhead != ahead || m.cells && h.at/m.size < (at.now-m.window)/m.size {
+				continue
+			}
+			less := min(n, h.n)
+			h.n -= less
+			n, given = n-less, given+less
 		}
-		less := min(n, m.hits[i].n)
-		m.hits[i].n -= less
-		n, given = n-less, given+less
 	}
 	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.n == 0 })
 	return given
@@ -171,7 +190,8 @@ func (m *model) trim(now, n int64) {
 }
 
 // decideByModels is what a script does, by models of the takes' keys.
-func decideByModels(models []*model, clock int64, ns []int64, count bool) []state {
+// ahead is how much the hits of a share are dated ahead; 0 for takes.
+func decideByModels(models []*model, clock int64, ns []int64, count bool, ahead int64) []state {
 	out, all := make([]state, len(models)), true
 	for i, m := range models {
 		m.expire(clock)
@@ -194,8 +214,7 @@ func decideByModels(models []*model, clock int64, ns []int64, count bool) []stat
 			out[i].wait = time.Duration(m.wait(clock, ns[i])) * time.Millisecond
 		}
 		if all && count && ns[i] > 0 {
-			m.add(clock, ns[i])
-			out[i].counted, out[i].at = ns[i], m.last
+			out[i].counted, out[i].at = ns[i], m.add(clock, ns[i], ahead)
 		}
 	}
 	return out
@@ -221,7 +240,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 		s := drawSchedule(rt)
 		problem := s.play(&seen)
 		if problem == "" {
-			problem = s.compare(t, client)
+			problem = s.compare(t, client, heldWhole)
 		}
 		if problem != "" {
 			rt.Fatal(problem)
@@ -229,19 +248,51 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	})
 	took := time.Since(began)
 	t.Logf("%d schedules in %s (%.0f a second), no difference: %+v", seen.Schedules, took.Round(time.Millisecond), float64(seen.Schedules)/took.Seconds(), seen)
-	if seen.Refused == 0 || seen.GivenBack == 0 || seen.Anew == 0 || seen.Straddled == 0 {
+	if seen.Refused == 0 || seen.GivenBack == 0 || seen.Anew == 0 || seen.Straddled == 0 || seen.Shares == 0 {
 		t.Errorf("the schedules miss what they are for: %+v", seen)
 	}
 }
 
+// TestPlantedBugsOfSharesAreFound plants bugs in the scripts, one at a time. The models find each.
+func TestPlantedBugsOfSharesAreFound(t *testing.T) {
+	t.Parallel()
+	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
+	testPlantedBugs(t, []plantedBug{
+		{"hits are dated when they are acquired", "decide", "mode == '5' and tonumber(ARGV[#ARGV]) or 0", "0"},
+		{"the rest is given back at the wrong date", "decide", "or s.score) or s.date", "or s.score) or s.now"},
+		{"a give-back takes those of others' shares", "decide", "at or s.later and s.now", "at"},
+		{"a give-back leaves what is dated ahead", "decide", "if s.later and not at and rest == 0", "if false"},
+		{"a key ends with its window", "decide", "s.expiry = s.date - clock", "s.expiry = s.now - clock"},
+		{"a key of cells ends with its window", "cells", "(2 + ahead) * s.size", "2 * s.size"},
+		{"the time of cells moves with the date", "cells", "format('%d', s.now), format", "format('%d', s.date), format"},
+		{"cells forget what is ahead", "cells", "if s.cell <= s.last then", "if false then"},
+		{"the time of log is the newest date", "log", "date - ahead(window, lease)", "date"},
+		{"log does not count what is ahead", "log", "s.now - window, '+inf'", "s.now - window, s.now"},
+		{"log repeats a date", "log", "math.max(s.now + later, date), date", "s.now + later, date"},
+		{"the time of stream is the newest date", "stream", "s.newest.ms - ahead(window, lease)", "s.newest.ms"},
+	}, 3000, func(rt *rapid.T, scripts *scriptSet, name string) string {
+		s, seen := drawSchedule(rt), tally{}
+		if problem := s.play(&seen); problem != "" {
+			return problem
+		}
+		for _, script := range scripts.decide[:1<<len(Policies)] {
+			if exists, _ := script.Exists(t.Context(), client).Result(); !exists[0] {
+				require.NoError(t, script.Load(t.Context(), client).Err())
+			}
+		}
+		return s.compare(t, client, scripts)
+	})
+}
+
 // tally is what schedules had in them.
-type tally struct{ Schedules, Calls, Refused, GivenBack, Anew, Straddled int }
+type tally struct{ Schedules, Calls, Refused, GivenBack, Anew, Straddled, Shares int }
 
 // schedule is calls about the same one or two limits, which every policy decides about.
 type schedule struct {
 	limits []simLimit
 	calls  []simCall
 	parts  []*simPart
+	shares bool // the limit has them
 
 	givesBack bool // any of the calls does
 }
@@ -254,6 +305,7 @@ type simCall struct {
 	by    int64
 	ns    []int64 // for each limit
 	count bool
+	share bool  // of one limit whose window is long enough: the hits are a share
 	clock int64 // that comes of it
 }
 
@@ -283,8 +335,10 @@ func drawSchedule(t *rapid.T) *schedule {
 		}
 		s.limits = append(s.limits, l)
 	}
+	s.shares = len(s.limits) == 1 && s.limits[0].window >= 20_000 && rapid.Bool().Draw(t, "shares")
 	call := rapid.Custom(func(t *rapid.T) simCall {
 		c := simCall{step: simSteps.Draw(t, "step"), by: rapid.Int64Range(-2, 62).Draw(t, "by"), count: rapid.IntRange(0, 5).Draw(t, "look") < 5}
+		c.share = s.shares && rapid.IntRange(0, 2).Draw(t, "share") == 0
 		for _, l := range s.limits {
 			c.ns = append(c.ns, rapid.OneOf(rapid.Int64Range(1, min(3, l.max)), rapid.Int64Range(1, l.max), rapid.Int64Range(-l.max-1, 0)).Draw(t, "n"))
 		}
@@ -341,6 +395,9 @@ func (s *schedule) play(seen *tally) string {
 				l.max *= l.scale
 			}
 			limit := &Limit{Window: time.Duration(l.window) * time.Millisecond, Max: l.max, Policy: p.policy, Fail: FailLocal}
+			if s.shares && p.local == nil {
+				limit.Share = Share{Hits: 2, For: min(limit.Window/sharesPerWindow, MaxShare)}
+			}
 			p.limits, p.models = append(p.limits, limit), append(p.models, newModel(limit, p.local != nil))
 		}
 		s.parts = append(s.parts, p)
@@ -357,10 +414,13 @@ func (s *schedule) play(seen *tally) string {
 					seen.Anew++
 				}
 			}
-			want := decideByModels(p.models, clock, s.ns(p, c), c.count)
+			want := decideByModels(p.models, clock, s.ns(p, c), c.count, s.ahead(p, c))
 			p.want = append(p.want, want)
 			for j, m := range p.models {
 				at := m.at(clock)
+				if s.ahead(p, c) > 0 && want[j].counted > 0 {
+					seen.Shares++
+				}
 				allowed := fitsAll(want) && c.count && c.ns[j] > 0
 				if at.truth < at.lower || at.truth > at.upper || allowed && at.truth > m.max+want[j].upper-want[j].estimate {
 					return fmt.Sprintf("%s, call %d, limit %d: %d hits are in the window, and %+v was said\n%s", p.name, i, j, at.truth, want[j], s.story(p, i))
@@ -400,12 +460,12 @@ func (s *schedule) ns(p *simPart, c *simCall) []int64 {
 }
 
 // compare plays the schedule in Redis and in rings, and says the first difference or nothing.
-func (s *schedule) compare(t *testing.T, client *redis.Client) string {
+func (s *schedule) compare(t *testing.T, client *redis.Client, scripts *scriptSet) string {
 	ctx := t.Context()
 	pipe := client.Pipeline()
 	pipe.FlushDB(ctx)
 	replies, sizes := make([][]*redis.Cmd, len(s.parts)), make([][]*redis.IntCmd, len(s.parts))
-	st := redisStore{scripts: heldWhole}
+	st := redisStore{scripts: scripts}
 	for i := range s.calls {
 		c := &s.calls[i]
 		setClock(ctx, pipe, hashTag("k"), c.clock)
@@ -414,7 +474,7 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 				continue
 			}
 			r := s.request(p, c)
-			script, keys, args := st.command(modeOf(c.count), r, 0)
+			script, keys, args := st.command(modeOf(c.count, r.share), r, 0)
 			replies[j] = append(replies[j], pipe.EvalSha(ctx, script.Hash(), keys, args...))
 			for _, key := range r.keys {
 				sizes[j] = append(sizes[j], sizeOf(ctx, pipe, p.policy, key))
@@ -468,11 +528,22 @@ func (s *schedule) compare(t *testing.T, client *redis.Client) string {
 	return ""
 }
 
-func modeOf(counts bool) mode {
-	if counts {
+func modeOf(counts, share bool) mode {
+	switch {
+	case share:
+		return acquire
+	case counts:
 		return count
 	}
 	return look
+}
+
+// ahead is how much a call's hits are dated ahead. A ring has no shares.
+func (s *schedule) ahead(p *simPart, c *simCall) int64 {
+	if p.local != nil || !c.share || !c.count || c.ns[0] <= 0 {
+		return 0
+	}
+	return p.limits[0].Share.For.Milliseconds()
 }
 
 // sizeOf asks how many hits or cells a key has.
@@ -488,7 +559,7 @@ func sizeOf(ctx context.Context, pipe redis.Cmdable, policy Policy, key string) 
 
 func (s *schedule) request(p *simPart, c *simCall) *request {
 	limiter := Limiter{namespace: "sim"}
-	r := request{takes: make([]Take, len(c.ns)), keys: make([]string, len(c.ns)), count: c.count}
+	r := request{takes: make([]Take, len(c.ns)), keys: make([]string, len(c.ns)), count: c.count, share: s.ahead(p, c) > 0}
 	for i, n := range s.ns(p, c) {
 		r.takes[i] = Take{Limit: p.limits[i], Caller: "k", Key: "k", N: n}
 		r.keys[i] = limiter.key(&r.takes[i])

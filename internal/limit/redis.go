@@ -42,10 +42,16 @@ const movedPause = 10 * time.Millisecond
 
 var scripts = newScripts("", giveStep, source)
 
+// prelude is before each policy. ahead is how much later than they are counted hits can be dated.
+const prelude = `
+local step, policies, ids = %d, {}, nil
+local function ahead(window, lease) return lease == 'share' and math.min(math.floor(window / %d), %d) or 0 end
+`
+
 // newScripts puts begin before each script: tests set Redis's clock there, and plant bugs in the sources.
 func newScripts(begin string, step int, source func(name string) string) *scriptSet {
 	var out scriptSet
-	own := fmt.Sprintf("local step, policies, ids = %d, {}, nil\n", step)
+	own := fmt.Sprintf(prelude, step, sharesPerWindow, MaxShare.Milliseconds())
 	for set := range out.decide {
 		text := begin
 		if set == 1<<0 { // only Policies[0], which is Cells
@@ -121,13 +127,20 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 				set |= 1 << j
 			}
 		}
-		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, r.takes[i].Lease)
+		lease := r.takes[i].Lease
+		if l.Share.Hits > 0 {
+			lease = "share"
+		}
+		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, lease)
 		if r.ids {
 			args = append(args, r.takes[i].ID, r.takes[i].ttl().Milliseconds(), r.takes[i].Once)
 		}
 	}
-	if m == undo {
+	switch m {
+	case undo:
 		args = append(args, at)
+	case acquire:
+		args = append(args, r.takes[0].Limit.Share.For.Milliseconds())
 	}
 	return s.scripts.decide[set], keys, args
 }

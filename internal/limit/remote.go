@@ -37,11 +37,12 @@ type store interface {
 type mode int
 
 const (
-	look   mode = iota
-	count       // what is allowed
-	force       // count without asking, up to max
-	undo        // give back what was counted at a time or before
-	settle      // set how many hits the takes with the ids have
+	look    mode = iota
+	count        // what is allowed
+	force        // count without asking, up to max
+	undo         // give back what was counted at a time or before
+	settle       // set how many hits the takes with the ids have
+	acquire      // count a share, if it is allowed, dated at its end
 )
 
 // state is a script's result for one take: the hits in the window before counting, or after giving back.
@@ -50,7 +51,7 @@ type state struct {
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
 	counted                int64         // hits that were counted; less than 0: that were given back
-	// when they were counted, Unix milliseconds by the key's time; of a slot, its score
+	// the date at which they were counted, Unix milliseconds by the key's time; of a slot, its score
 	at                int64
 	ends              int64 // of a slot: Unix milliseconds by Redis's clock
 	again             bool  // it was counted, or settled with this number, before
@@ -113,6 +114,8 @@ func (m *remote) decideOnce(ctx context.Context, r *request) ([]state, error) {
 	switch {
 	case r.settle:
 		mode = settle
+	case r.share:
+		mode = acquire
 	case r.count:
 		mode = count
 	}

@@ -48,7 +48,7 @@ func TestSettlementsAgainstModel(t *testing.T) {
 func TestPlantedBugsOfSettlementsAreFound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
-	for i, bug := range []struct{ name, file, right, wrong string }{
+	testPlantedBugs(t, []plantedBug{
 		{"a take that is repeated counts twice", "decide", "s.fits and s.n > 0 and not s.again and mode", "s.fits and s.n > 0 and mode"},
 		{"an id may be used again with other hits", "ids", "s.again = r.n == s.n and not once", "s.again = not once"},
 		{"once counts for nothing", "ids", "s.again = r.n == s.n and not once", "s.again = r.n == s.n"},
@@ -63,7 +63,19 @@ func TestPlantedBugsOfSettlementsAreFound(t *testing.T) {
 		{"a take of before a reset is given back", "ids", "if began(key, s) ~= r.began then", "if false then"},
 		{"an id is not remembered for longer once it is settled", "ids", "i.write(key, s, r.extra > 0 and stamp)", "if not s.again then i.write(key, s, r.extra > 0 and stamp) else redis.call('SET', s.id, '', 'PX', 1) end"},
 		{"log keeps all that has happened", "decide", "s.policy.bounded and 2 * s.max or math.huge", "math.huge"},
-	} {
+	}, 600, func(rt *rapid.T, scripts *scriptSet, name string) string {
+		return playSettlements(t, rt, client, scripts, name, new(settlementsSeen))
+	})
+}
+
+// plantedBug replaces a text of a Lua file by a wrong one.
+type plantedBug struct{ name, file, right, wrong string }
+
+// testPlantedBugs plays up to so many schedules with each bug, under names of their own, until one has a
+// problem.
+func testPlantedBugs(t *testing.T, bugs []plantedBug, schedules int, play func(rt *rapid.T, scripts *scriptSet, name string) (problem string)) {
+	t.Helper()
+	for i, bug := range bugs {
 		t.Run(bug.name, func(t *testing.T) {
 			text := source(bug.file)
 			require.Equal(t, 1, strings.Count(text, bug.right), bug.right)
@@ -73,10 +85,10 @@ func TestPlantedBugsOfSettlementsAreFound(t *testing.T) {
 				}
 				return source(name)
 			})
-			for seed := range 600 {
-				problem, seen := "", settlementsSeen{}
+			for seed := range schedules {
+				problem := ""
 				rt := rapid.Custom(func(rt *rapid.T) bool {
-					problem = playSettlements(t, rt, client, planted, fmt.Sprint("planted-", i, "-", seed), &seen)
+					problem = play(rt, planted, fmt.Sprint("planted-", i, "-", seed))
 					return true
 				})
 				if rt.Example(seed); problem != "" {
@@ -84,7 +96,7 @@ func TestPlantedBugsOfSettlementsAreFound(t *testing.T) {
 					return
 				}
 			}
-			t.Error("not found in 600 schedules")
+			t.Errorf("not found in %d schedules", schedules)
 		})
 	}
 }

@@ -1,11 +1,13 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -61,7 +63,7 @@ func TestShadowAgrees(t *testing.T) {
 					}
 				}
 				if policy != Concurrent {
-					want := decideByModels([]*model{m}, w.clock, []int64{n}, true)[0]
+					want := decideByModels([]*model{m}, w.clock, []int64{n}, true, 0)[0]
 					given -= min(0, want.counted)
 					own := max(0, want.counted)
 					want.lower, want.upper = want.lower+own, want.upper+own
@@ -198,7 +200,7 @@ func TestSharesSaveRoundTrips(t *testing.T) {
 	for range 3000 {
 		d := mustTake(t, limiter, takeOf(l, "alice", 1)).Decisions[0]
 		bySource[d.Source]++
-		if !d.Allowed || d.Certain != (d.Source == SourceRedis) {
+		if !d.Allowed || !d.Certain {
 			t.Fatalf("%+v", d)
 		}
 	}
@@ -253,5 +255,50 @@ func TestSharesEndNearMax(t *testing.T) {
 			}
 		}
 		require.EqualValues(t, 250, allowed, policy)
+	}
+}
+
+// A share ends when its hits are dated, by the time from before the question. What it has left then is not
+// spent.
+func TestShareEndsByTheTimeBeforeItsQuestion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, backends[2].start(t), "ends")
+	l := &Limit{Name: "ends", Window: 20 * time.Second, Max: 100, Policy: Log, Fail: FailClosed, Mode: Enforce, Share: Share{Hits: 10, For: time.Second}}
+	require.NoError(t, l.Check())
+	w.take(takeOf(l, "alice", 1))
+	slow := int64(0)
+	w.client.AddHook(hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		w.clock += slow // the reply is on the way for so long
+		return err
+	}))
+	slow = 600
+	require.Equal(t, SourceRedis, w.take(takeOf(l, "alice", 1)).Decisions[0].Source, "a share of 2")
+	slow = 0
+	w.clock += 399
+	require.Equal(t, SourceShare, w.take(takeOf(l, "alice", 1)).Decisions[0].Source)
+	w.clock++
+	require.Equal(t, SourceRedis, w.take(takeOf(l, "alice", 1)).Decisions[0].Source)
+	w.limiter.Wait()
+}
+
+func TestShareIsAtMostATwentiethOfTheWindow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		window, length time.Duration
+		problem        string
+	}{
+		{20 * time.Second, time.Second, ""},
+		{time.Hour, time.Minute, ""},
+		{time.Minute, 3001 * time.Millisecond, "for 3.001s: must be 1s to 3s, a twentieth of the window and at most 1m"},
+		{time.Hour, 2 * time.Minute, "for 2m: must be 1s to 1m, a twentieth of the window and at most 1m"},
+		{19 * time.Second, time.Second, "not with a window below 20s: a share lasts 1s or more, and at most a twentieth of the window"},
+	} {
+		err := (&Limit{Name: "a", Window: c.window, Max: 100, Share: Share{Hits: 10, For: c.length}}).Check()
+		if c.problem == "" {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, &FieldError{"share", c.problem}, err)
+		}
 	}
 }

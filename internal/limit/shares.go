@@ -11,16 +11,19 @@ import (
 const SharedKeys = 100_000
 
 // shares is the second decider. With a share, this process acquires many hits from Redis in one decision and
-// spends them itself. Redis counts them when the share is acquired, so they expire up to the share's duration
-// before the requests they served.
+// spends them itself. Redis dates them at the share's end, and every decision counts whatever is dated after
+// the window's beginning, the future included.
 //
-// The bound. Let U be the hits that a process holds unspent when a window begins. Whatever it allows in the
-// window was counted by Redis in the window, or is among U. Redis counts at most max in the window, and U is
-// less than a share, because a process has one share of a key at a time, and spends a hit of it at once. So P
-// processes together allow less than max + P × share in any window.
+// The bound. Take the last decision of Redis about hits that any process spends in a window, at the time t. A
+// hit is spent before its date, and its share is acquired before it is spent. So the hits spent in the window
+// up to its end are dated after its beginning, and Redis had counted all of them at t or counts them then:
+// none was dated before the beginning of the window that Redis looked at, because that is not later. So they
+// are at most max, for any number of processes.
 //
-// Redis alone decides each refusal. So a limit refuses too early only by what others hold unspent: less than
-// P × share, for as long as a share lasts. If a process dies, its hits stay counted for a window.
+// The price: a hit of a share counts up to the share's duration longer than a window, and a limit refuses too
+// early by what others hold unspent. If a process dies, its hits stay counted. The process measures the
+// duration by its monotonic clock, from before it asks. If the machine is suspended meanwhile, that clock can
+// stand still, so the hits that it holds can be allowed too much.
 type shares struct {
 	*process
 	next     *refusals
@@ -172,7 +175,7 @@ func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	sh.fallback.accounts.spend(s.account, now, s.limit.Window, take.N)
 	gone := s.granted - s.left
 	return Decision{
-		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare,
+		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare, Certain: s.state.upper+s.granted <= s.limit.Max,
 		Remaining: max(0, s.limit.Max-s.state.estimate-gone), Lower: s.state.lower + gone, Upper: s.state.upper + gone,
 	}
 }
@@ -216,7 +219,7 @@ func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, be
 	s.left, s.granted, s.until = asked.size, asked.size, began.Add(s.limit.Share.For)
 	s.state, s.account = v.states[0], v.account
 	d = sh.subtract(s, take, now)
-	d.Source, d.Certain = SourceRedis, s.state.upper+asked.size <= take.Limit.Max // because it has just decided
+	d.Source = SourceRedis // because it has just decided
 	switch {
 	case sh.all[s.key] != s: // it was reset, and Redis has lost what is left
 		sh.fallback.accounts.giveUp(s.account, s.left)

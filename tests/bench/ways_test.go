@@ -51,7 +51,7 @@ const (
 - {name: cells, window: 1s, max: 100000}
 - {name: log, window: 1s, max: 100000, policy: log}
 - {name: stream, window: 1s, max: 100000, policy: stream}
-- {name: share, window: 1s, max: 100000, share: {hits: 100, for: 1s}}
+- {name: share, window: 20s, max: 2000000, share: {hits: 100, for: 1s}}
 - {name: shadow, window: 1s, max: 100000, mode: shadow}
 - {name: places, window: 30s, max: 10000, policy: concurrent}
 - {name: envoy, window: 1s, max: 100000, envoy: {domain: edge, descriptor: [{key: user}]}}
@@ -222,7 +222,7 @@ func checkWays(t *testing.T, r *rig) {
 // grows.
 func TestSharesNeedFewRoundTrips(t *testing.T) {
 	r := newRig(t)
-	set, err := limitfile.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 1m}}\n"))
+	set, err := limitfile.Parse([]byte("limits:\n- {name: share, window: 1m, max: 1000000, share: {hits: 100, for: 3s}}\n"))
 	require.NoError(t, err)
 	limiter := limit.New(r.limiterClient(t), namespace, time.Minute)
 	take := []limit.Take{{Limit: &set["share"].Limit, Caller: "hot", Key: "hot", N: 1}}

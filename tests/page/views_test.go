@@ -150,7 +150,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 	for i, c := range []struct{ about, used, next, state string }{
 		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
 		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
-		{"Each process takes hits in advance, and can allow 100 more.", "of 1,000 used", "The next hit is allowed.", "green"},
+		{"Each process takes up to 100 hits in advance.", "of 1,000 used", "The next hit is allowed.", "green"},
 		{"tokens allows 100 in 1 hour", "40 of 100 used, 60 left", "The next hit is allowed.", "green"},
 	} {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PerWindow is how many cells a window has. A window that begins and ends inside cells, whose length is in
-// whole milliseconds, touches at most 62. lua/cells.lua has the same number.
+// PerWindow is how many cells a window has. A window that begins and ends inside cells touches at most 61.
+// lua/cells.lua has the same number.
 const PerWindow = 60
 
 // Count is the number of cells of a Ring: more than a window touches, and a power of two.

@@ -1,12 +1,14 @@
--- cells: a hash that is a ring of 64 cells, of which a window touches at most 62.
+-- cells: a hash that is a ring of 64 cells, of which a window touches at most 61. Hits of a share are in the
+-- cell of its end, at most three cells ahead.
 --   0 … 63  the hits of a cell; its number modulo 64 is the field
---   t       the time of the last hit; a key's time never goes back
+--   t       when hits were last counted, whatever their date; a key's time never goes back
 --   s       the sum of the cells, so that a decision reads four fields and not all. Cells before the one that
 --           the window's beginning cut at t have been removed.
 --   b       the time of the first take with an id since the key's beginning, by which settlements know it
 policies.cells = (function()
 	-- Redis writes numbers with 17 digits, which takes four times as long as %d.
 	local format = string.format
+	local ahead = 3 -- cells after that of t that can have hits
 	local function field(cell) return format('%d', cell % 64) end
 
 	local function cellsFrom(key, first, last)
@@ -24,34 +26,36 @@ policies.cells = (function()
 		s.count = s.lower + math.ceil(s.cut * s.inside / s.size)
 	end
 
-	local function read(key, now, window)
+	local function read(key, now, window, later)
 		local size, from = math.ceil(window / 60), now - window
-		local edge, current = math.floor(from / size), math.floor(now / size)
+		local edge, cell = math.floor(from / size), math.floor((now + later) / size)
 		-- Fields that are set later are here, too, so that Lua allocates once.
 		local s = {
-			now = now, window = window, size = size, edge = edge, current = current, field = field(current),
+			now = now, date = now + later, window = window, size = size, edge = edge, cell = cell, field = field(cell),
 			inside = (edge + 1) * size - from, -- milliseconds of the oldest cell
 			sum = 0, cut = 0, filled = 0, lower = 0, count = 0, upper = 0, excess = 0,
-			known = false, last = false, empty = true, stale = false,
+			known = false, last = false, empty = true, later = false, renew = true, stale = false,
 		}
 		return s, redis.call('HMGET', key, 't', 's', s.field, field(edge))
 	end
 
 	local p = {}
 
-	function p.look(key, now, window)
-		local s, v = read(key, now, window)
+	function p.look(key, now, window, _, later)
+		local s, v = read(key, now, window, later)
 		local t = tonumber(v[1])
 		if t and t > now and t - now <= window then
-			s, v = read(key, t, window)
+			s, v = read(key, t, window, later)
 		end
 		s.known = t ~= nil
-		s.last = t and math.floor(t / s.size)
+		s.last = t and math.floor(t / s.size) + ahead
 		s.empty = not t or s.last < s.edge or t - now > window
 		if not s.empty then
 			local first = math.floor((t - window) / s.size)
 			s.sum, s.cut = tonumber(v[2]), tonumber(v[4]) or 0
-			if s.last == s.current then
+			local current = math.floor(s.now / s.size)
+			s.later, s.renew = current < s.last, current > s.last - ahead
+			if s.cell <= s.last then
 				s.filled = tonumber(v[3]) or 0
 			end
 			if first < s.edge then
@@ -71,16 +75,16 @@ policies.cells = (function()
 		return s
 	end
 
-	-- others are the fields of the 63 cells before the current one, and of the key's beginning.
+	-- others are the fields of all other cells, and of the key's beginning.
 	local function others(s)
 		local fields = {'b'}
-		for cell = s.current - 63, s.current - 1 do
+		for cell = s.cell - 63, s.cell - 1 do
 			fields[#fields + 1] = field(cell)
 		end
 		return fields
 	end
 
-	-- add counts before it removes. The current cell can have the field of a stale one, which it overwrites.
+	-- add counts before it removes. The cell can have the field of a stale one, which it overwrites.
 	function p.add(key, s, n)
 		local t, sum, filled = format('%d', s.now), format('%d', s.sum + n), format('%d', s.filled + n)
 		redis.call('HSET', key, 't', t, 's', sum, s.field, filled)
@@ -89,8 +93,8 @@ policies.cells = (function()
 		elseif s.stale and #s.stale > 0 then
 			redis.call('HDEL', key, unpack(s.stale))
 		end
-		if s.empty or s.last < s.current then
-			redis.call('PEXPIRE', key, s.ahead + s.window + 2 * s.size)
+		if s.renew then
+			redis.call('PEXPIRE', key, s.ahead + s.window + (2 + ahead) * s.size)
 		end
 	end
 
@@ -124,7 +128,7 @@ policies.cells = (function()
 				n, s.sum = n - less, s.sum - less
 				if first + i - 1 == s.edge then
 					s.cut = s.cut - less
-				elseif first + i - 1 == s.current then
+				elseif first + i - 1 == s.cell then
 					s.filled = s.filled - less
 				end
 				redis.call('HINCRBY', key, fields[i], -less)

@@ -21,7 +21,7 @@ policies.concurrent = (function()
 	local p = {}
 
 	function p.look(key, now, window, lease)
-		local s = {now = now, window = window}
+		local s = {now = now, date = now, window = window}
 		local last = (now + window) * 1000 + 999
 		local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 		if newest[1] and tonumber(newest[2]) > last and string.sub(ARGV[1], 1, 1) ~= '0' then

@@ -2,10 +2,11 @@
 -- blocks no other, and is not counted.
 -- KEYS: a key per take; with ids, then a key per take for its id.
 -- ARGV: the mode (0: look; 1: count what is allowed; 2: count without asking, up to max; 3: give back what
--- was counted at a time or before; 4: settle), for several takes followed by a character per take, which is s
--- in shadow mode; then per take policy, window (ms), max, n, and a lease or nothing; with ids also an id or
--- nothing, how long it is remembered (ms), and 1 if nothing may have happened under it; then in mode 3 the
--- time.
+-- was counted at a time or before; 4: settle; 5: count a share, dated at its end), for several takes followed
+-- by a character per take, which is s in shadow mode; then per take policy, window (ms), max, n, and a lease,
+-- or share if the limit has shares, or nothing; with ids also an id or nothing, how long it is remembered (ms),
+-- and 1 if nothing may have happened under it; then in mode 3 the time, and in mode 5 how long a share lasts
+-- (ms).
 -- Returns per take: 1 if it fits, else 0; the hits that are certainly in the window, the estimate, and the
 -- hits that may be in it, all before new ones were counted and after others were given back or settled; and
 -- the milliseconds until the take would fit if no other hits came, or the time at which it was counted. If
@@ -23,17 +24,20 @@ local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local states, all = {}, true
 local mode, stride = string.sub(ARGV[1], 1, 1), ids and 8 or 5
+local at = mode == '3' and tonumber(ARGV[#ARGV])
+local later = mode == '5' and tonumber(ARGV[#ARGV]) or 0
 local takes = math.floor((#ARGV - 1) / stride)
 for i = 1, takes do
 	local a = stride * (i - 1) + 2
 	local window, max, n = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
 	local policy = policies[ARGV[a]]
-	local s = policy.look(KEYS[i], clock, window, ARGV[a + 4])
+	local s = policy.look(KEYS[i], clock, window, ARGV[a + 4], later)
 	if mode == '2' then
 		n = math.max(0, math.min(n, max - s.count))
 	end
 	s.policy, s.n, s.max, s.excess = policy, n, max, s.count + n - max
 	s.ahead = s.now - clock -- of a key whose time waits for a clock that went back
+	s.expiry = s.date - clock + window
 	s.lease = ARGV[a + 4]
 	s.fits = n <= 0 or s.excess <= 0 or s.held ~= nil
 	if ids and ARGV[a + 5] ~= '' then
@@ -43,7 +47,6 @@ for i = 1, takes do
 	states[i] = s
 end
 local counts, room = all and mode ~= '0', step
-local at = mode == '3' and tonumber(ARGV[#ARGV]) or nil
 local stamp = time[1] .. '.' .. time[2]
 if counts then
 	for i, s in ipairs(states) do
@@ -58,11 +61,21 @@ if counts then
 end
 
 -- give gives back the hits of a take, or what was counted for it, and returns how many, how many are still to
--- be given back, and the work. The record of an id has the latter, so that a repetition continues.
+-- be given back, and the work. The record of an id has the latter, so that a repetition continues. Hits that
+-- are dated ahead come last: a process may still spend those of a share.
 local function give(i, s)
-	local counted, rest, work = 0, s.record and s.record.base or -s.n, 0
-	if rest > 0 and room > 0 then
-		counted, rest, work = s.policy.give(KEYS[i], s, rest, room, at, s.lease)
+	local n = s.record and s.record.base or -s.n
+	local counted, rest, work = 0, n, 0
+	local function upTo(time)
+		local given
+		given, rest, work = s.policy.give(KEYS[i], s, n - counted, room, time, s.lease)
+		counted = counted + given
+	end
+	if n > 0 and room > 0 then
+		upTo(at or s.later and s.now)
+		if s.later and not at and rest == 0 and counted < n then
+			upTo()
+		end
 	end
 	if s.record then
 		s.record.base = rest
@@ -88,7 +101,7 @@ for i, s in ipairs(states) do
 		counted, rest, work = give(i, s)
 		room = room - work
 	elseif counts and s.n > 0 and not s.again then
-		last = s.score and (s.held and 0 or s.score) or s.now
+		last = s.score and (s.held and 0 or s.score) or s.date
 	end
 	out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, last, counted, rest}
 	if s.score or ids then

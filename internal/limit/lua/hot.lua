@@ -16,7 +16,7 @@ if #ARGV == 6 and ARGV[1] == '1' then
 	if (new or t <= now and floor((t - window) / size) == edge) and n > 0 and count + n <= tonumber(ARGV[4]) then
 		call('HSET', KEYS[1], 't', format('%d', now), 's', format('%d', sum + n), field, format('%d', filled + n))
 		if new or floor(t / size) < current then
-			call('PEXPIRE', KEYS[1], window + 2 * size)
+			call('PEXPIRE', KEYS[1], window + 5 * size)
 		end
 		return {{1, lower, count, sum, now}}
 	end

@@ -34,7 +34,7 @@ ids = (function()
 			s.again = r.n == s.n and not once
 			s.fits, s.conflict = s.again, not s.again
 		elseif mode == '1' then
-			s.record = {n = s.n, ttl = ttl, at = s.now, base = math.abs(s.n), extra = 0, later = 0, settled = -1, began = '-'}
+			s.record = {n = s.n, ttl = ttl, at = s.date, base = math.abs(s.n), extra = 0, later = 0, settled = -1, began = '-'}
 		end
 	end
 
@@ -67,7 +67,7 @@ ids = (function()
 		r.base, r.settled = base, s.n
 		if extra ~= before then
 			give(r.extra, r.later)
-			r.extra, r.later = math.max(0, math.min(extra, most - s.count)), s.now
+			r.extra, r.later = math.max(0, math.min(extra, most - s.count)), s.date
 			if r.extra > 0 then
 				s.policy.add(key, s, r.extra)
 				s.lower, s.count, s.upper = s.lower + r.extra, s.count + r.extra, s.upper + r.extra

@@ -1,5 +1,5 @@
--- log: a sorted set with a member per hit. The score is the hit's time. Members count upwards from
--- 10^15, so they are unique, all of the same length, and stored as integers.
+-- log: a sorted set with a member per hit. The score is the hit's date, which is never before that of the
+-- newest. Members count upwards from 10^15, so they are unique, all of the same length, and stored as integers.
 policies.log = (function()
 	local function counted(s, hits)
 		s.lower, s.count, s.upper = hits, hits, hits
@@ -7,15 +7,17 @@ policies.log = (function()
 
 	local p = {bounded = true} -- a key holds at most twice max, however often it is settled
 
-	function p.look(key, now, window)
-		local s = {now = now, window = window, member = 1e15}
+	function p.look(key, now, window, lease, later)
+		local s = {now = now, date = now + later, window = window, member = 1e15}
 		local newest = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
 		local hits = 0
 		if newest[1] then
-			local t = tonumber(newest[2])
+			local date = tonumber(newest[2])
+			local t = date - ahead(window, lease)
 			s.forget = t - now > window
 			if not s.forget then
 				s.now = math.max(now, t)
+				s.date, s.later = math.max(s.now + later, date), date > s.now
 				s.member = newest[1] + 1
 				hits = redis.call('ZCOUNT', key, '(' .. s.now - window, '+inf')
 			end
@@ -34,14 +36,14 @@ policies.log = (function()
 		local left = redis.call('ZCARD', key) - s.count
 		local members = {}
 		for i = 0, n - 1 do
-			members[#members + 1] = s.now
+			members[#members + 1] = s.date
 			members[#members + 1] = string.format('%.0f', s.member + i)
 		end
 		redis.call('ZADD', key, unpack(members))
 		if left > 0 then
 			redis.call('ZREMRANGEBYRANK', key, 0, math.min(left, n + step) - 1)
 		end
-		redis.call('PEXPIRE', key, s.ahead + s.window)
+		redis.call('PEXPIRE', key, s.expiry)
 	end
 
 	-- give removes the newest hits, or the newest of those that were counted at a time or before, or only then.
@@ -61,7 +63,7 @@ policies.log = (function()
 		elseif given > 0 then
 			work = given
 			redis.call('ZREMRANGEBYRANK', key, -newer - given, -newer - 1)
-			redis.call('PEXPIRE', key, s.ahead + s.window)
+			redis.call('PEXPIRE', key, s.expiry)
 		end
 		counted(s, s.count - given)
 		return given, n - given, work

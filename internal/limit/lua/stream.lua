@@ -1,4 +1,4 @@
--- stream: a Redis stream with an entry per take. An entry's id is its time. Its fields are the weight n and
+-- stream: a Redis stream with an entry per take. An entry's id is its date. Its fields are the weight n and
 -- the sum c of all weights so far. So c - n of the first entry in the window is the weight that has left it,
 -- and the window has c of the newest entry less that.
 --
@@ -29,13 +29,15 @@ policies.stream = (function()
 
 	local p = {}
 
-	function p.look(key, now, window)
-		local s = {now = now, window = window}
+	function p.look(key, now, window, lease, later)
+		local s = {now = now, date = now + later, window = window}
 		local hits = 0
 		s.newest = entry(redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1))
-		s.forget = s.newest and s.newest.ms - now > window
-		if s.newest and not s.forget then
-			s.now = math.max(now, s.newest.ms)
+		local t = s.newest and s.newest.ms - ahead(window, lease)
+		s.forget = t and t - now > window
+		if t and not s.forget then
+			s.now = math.max(now, t)
+			s.date, s.later = math.max(s.now + later, s.newest.ms), s.newest.ms > s.now
 			s.left, s.oldest = upTo(key, s, s.now - window)
 			hits = s.newest.c - s.left
 		end
@@ -44,18 +46,18 @@ policies.stream = (function()
 	end
 
 	function p.add(key, s, n)
-		local id, c = s.now .. '-0', n
+		local id, c = s.date .. '-0', n
 		if s.forget then
 			redis.call('XADD', key, following(s.newest), 'n', n, 'c', c) -- is refused if Redis is full; UNLINK would not be
 			redis.call('UNLINK', key)
 		elseif s.newest then
 			c = s.newest.c + n
-			if s.newest.ms == s.now then
+			if s.newest.ms == s.date then
 				id = following(s.newest)
 			end
 		end
 		redis.call('XADD', key, 'MINID', '=', s.now - s.window + 1, id, 'n', n, 'c', c)
-		redis.call('PEXPIRE', key, s.ahead + s.window)
+		redis.call('PEXPIRE', key, s.expiry)
 	end
 
 	-- give takes back from the newest entries, or from the newest of those that were counted at a time or
@@ -91,11 +93,12 @@ policies.stream = (function()
 		if given == 0 and rest == 0 then
 			return 0, 0, room
 		end
-		redis.call('PEXPIRE', key, s.ahead + s.window) -- first: it is not refused if Redis is full, nor is what follows it
+		redis.call('PEXPIRE', key, s.expiry) -- first: it is not refused if Redis is full, nor is what follows it
 		if #ids > 0 then
 			redis.call('XDEL', key, unpack(ids))
 		end
 		redis.call('XADD', key, following(s.newest), 'n', newer, 'c', c + newer)
+		s.newest = {ms = s.newest.ms, seq = s.newest.seq + 1, n = newer, c = c + newer}
 		counted(s, s.count - given)
 		return given, rest, 10 * #entries
 	end

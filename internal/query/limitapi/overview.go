@@ -76,7 +76,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		state.Unlimited = lim.Unlimited
 		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(),
 			lim.Key.Variables()
-		state.Mode, state.Bound = string(lim.Mode), lim.Share.Hits
+		state.Mode = string(lim.Mode)
 		if lim.Share.Hits > 0 {
 			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
 		}

@@ -107,8 +107,7 @@ type LimitState struct {
 	RefusedRate  float64   `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
 	FailedRate   float64   `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
 	WouldRate    float64   `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
-	Share        *share    `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take."`
-	Bound        int64     `json:"bound" doc:"Each process of query that decides under the limit can allow fewer than this many hits beyond max in a window. 0 without a share." example:"0"`
+	Share        *share    `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take. All processes together keep to max all the same."`
 	BusiestSince time.Time `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
 	Busiest      []busyKey `json:"busiest" doc:"The keys with most decisions, most first."`
 	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`

@@ -159,9 +159,7 @@ function valuesOf(limit, key) {
 function drawBusiest(limit) {
   put($("busiest-title"), `Busiest keys of ${limit.limit}`);
   put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
-  const inAdvance = limit.bound
-    ? ` Each process takes hits in advance, and can allow ${number(limit.bound)} more.`
-    : "";
+  const inAdvance = limit.share ? ` Each process takes up to ${number(limit.share.hits)} hits in advance.` : "";
   put(
     $("use-about"),
     `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. ` +
