@@ -307,10 +307,7 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 		}
 		t.ID, t.Once = "", false
 	}
-	most, rest, wait := t.Limit.Max, take.N, time.Duration(0)
-	if t.Limit.Policy == limit.Log {
-		most = min(most, limit.MaxLogTake)
-	}
+	most, rest, wait := t.Limit.MaxTake(), take.N, time.Duration(0)
 	switch {
 	case t.Limit.Unlimited:
 		most = limit.MaxHits
@@ -345,7 +342,7 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 // impossible reports for each take whether it asks for more hits than can be allowed at once.
 func (a *envoyRequest) impossible() []bool {
 	out := make([]bool, len(a.takes))
-	members := int64(0)
+	together := int64(0)
 	for i, t := range a.takes {
 		if a.kinds[i].happened {
 			continue
@@ -354,9 +351,9 @@ func (a *envoyRequest) impossible() []bool {
 			continue
 		}
 		out[i] = t.N > t.Limit.Max
-		if t.Limit.Policy == limit.Log && t.N > 0 {
-			members += t.N
-			out[i] = out[i] || members > limit.MaxLogTake
+		if most := t.Limit.Policy.Traits().MaxTake; most > 0 && t.N > 0 {
+			together += t.N
+			out[i] = out[i] || together > most
 		}
 	}
 	return out

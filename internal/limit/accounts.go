@@ -9,8 +9,8 @@ import (
 	"tallyroll/internal/limit/cells"
 )
 
-// LocalKeys bounds the accounts of this process, which take some 20 to 50 MB. Beyond it the least recently
-// used are forgotten; without Redis, their keys restart.
+// LocalKeys bounds the accounts of this process, which take some 20 to 50 MB. Beyond it some of those whose
+// last hit is oldest are forgotten; without Redis, their keys restart.
 const LocalKeys = 100_000
 
 // accounts is the fifth decider. It holds what this process allowed under limits with the fail mode local,
@@ -21,11 +21,9 @@ type accounts struct {
 	*process
 	next *remote
 
-	mu sync.Mutex // guards the fields below
-	// current are by key in Redis. At half of LocalKeys they become older, which are forgotten when that
-	// happens again. An account that is used meanwhile moves back.
-	current, older map[string]*account
-	leases         leases // slots of the policy Concurrent
+	mu     sync.Mutex        // guards the fields below
+	all    bounded[*account] // by key in Redis
+	leases leases            // of policies that have slots
 }
 
 // account is what this process allowed of one key.
@@ -109,11 +107,11 @@ func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 		switch {
 		case take.Limit.Fail != FailLocal:
 			continue
-		case take.Limit.Policy == Concurrent:
+		case take.Limit.Policy.Traits().Slots:
 		default:
-			v.account = a.find(key)
+			v.account = a.all[key]
 			if v.account == nil && counts {
-				v.account = a.put(key, &account{})
+				v.account = a.findOrPut(key)
 			}
 		}
 		v.leased = a.leases.owed(key, take.Lease, now)
@@ -183,8 +181,8 @@ func (a *accounts) commit(r *request, states []state, now time.Time) {
 				own.Keep(now, window, states[i].upper+max(0, states[i].counted))
 			}
 		}
-		if own.pending+int64(own.underWay) == 0 && own.Empty() && a.current[r.keys[i]] == own {
-			delete(a.current, r.keys[i]) // of a first take that was refused
+		if own.pending+int64(own.underWay) == 0 && own.Empty() && a.all[r.keys[i]] == own {
+			delete(a.all, r.keys[i]) // of a first take that was refused
 		}
 	}
 }
@@ -195,7 +193,7 @@ func (a *accounts) record(r *request, states []state, now time.Time) {
 	defer a.mu.Unlock()
 	for i := range states {
 		limit := r.takes[i].Limit
-		if limit.Fail != FailLocal || limit.Policy == Concurrent || states[i].counted == 0 {
+		if limit.Fail != FailLocal || limit.Policy.Traits().Slots || states[i].counted == 0 {
 			continue
 		}
 		a.findOrPut(r.keys[i]).Adjust(now, limit.Window, states[i].counted)
@@ -241,7 +239,7 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	for i := range r.takes {
 		take, own, v := &r.takes[i], views[i].account, &views[i].View
 		counts := count && out[i].fits && take.N > 0
-		if counts && take.Limit.Policy == Concurrent {
+		if counts && take.Limit.Policy.Traits().Slots {
 			a.leases.acquire(take, r.keys[i], &out[i], now)
 		}
 		if own == nil {
@@ -272,7 +270,7 @@ func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (ou
 	case t.Limit.Fail != FailLocal:
 		out.fits = t.Limit.Fail == FailOpen // one that is closed is here in shadow mode only
 		return out
-	case t.Limit.Policy == Concurrent:
+	case t.Limit.Policy.Traits().Slots:
 		return a.leases.check(t, key, now)
 	}
 	v.account = a.findOrPut(key)
@@ -285,49 +283,202 @@ func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (ou
 	return out
 }
 
-func (a *accounts) find(key string) *account {
-	own := a.current[key]
-	if own == nil && a.older != nil {
-		if own = a.older[key]; own != nil {
-			a.put(key, own)
-		}
-	}
-	return own
-}
-
 func (a *accounts) findOrPut(key string) *account {
-	if own := a.find(key); own != nil {
-		return own
+	own := a.all[key]
+	if own == nil {
+		own = &account{}
+		a.all.put(key, own, LocalKeys, (*account).rank)
 	}
-	return a.put(key, &account{})
-}
-
-func (a *accounts) put(key string, own *account) *account {
-	if len(a.current) >= LocalKeys/2 {
-		a.turn()
-	}
-	if a.current == nil {
-		a.current = make(map[string]*account)
-	}
-	a.current[key] = own
 	return own
 }
 
-// turn forgets the older accounts, except those that are owed or in use, up to a quarter of LocalKeys.
-func (a *accounts) turn() {
-	kept := make(map[string]*account, LocalKeys/2)
-	for key, own := range a.older {
-		if own.owed+own.sending+own.pending > 0 && len(kept) < LocalKeys/4 {
-			kept[key] = own
-		}
+// rank is the order in which accounts are forgotten: last those that Redis lacks hits of, or that are in use.
+func (a *account) rank() int64 {
+	if a.owed+a.sending+a.pending > 0 {
+		return stays/2 + a.Last()
 	}
-	a.older, a.current = a.current, kept
+	return a.Last()
 }
 
 func (a *accounts) forget(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.current, key)
-	delete(a.older, key)
+	delete(a.all, key)
 	a.leases.forget(key)
+}
+
+// leases are the slots of the policy Concurrent that this process gave out under limits with the fail mode
+// local. With them it never gives out more than max by itself. What it gave out without Redis is owed, and
+// counts in addition to what Redis has until the lease is renewed there. accounts.mu guards them.
+type leases struct {
+	byKey map[string]map[string]lease // by key in Redis, and name
+	owing map[string]int              // leases that are owed, by key, ended ones included
+	all   int
+	swept time.Time
+	// lost is when the last lease ends of those that Redis has given out and for which there was no room
+	// here.
+	lost time.Time
+}
+
+type lease struct {
+	ends    time.Time
+	owed    bool
+	inRedis bool // Redis has had it at some time
+}
+
+// add remembers a lease. There are about LocalKeys at most. If one of Redis's finds no room here, check finds
+// none free until it ends.
+func (s *leases) add(key, name string, ends time.Time, owed bool, now time.Time) {
+	before, known := s.byKey[key][name]
+	if !owed && !known && !s.hasRoom(now) {
+		if ends.After(s.lost) {
+			s.lost = ends
+		}
+		return
+	}
+	s.remove(key, name)
+	if s.byKey == nil {
+		s.byKey, s.owing = make(map[string]map[string]lease), make(map[string]int)
+	}
+	if s.byKey[key] == nil {
+		s.byKey[key] = make(map[string]lease, 1)
+	}
+	s.byKey[key][name] = lease{ends, owed, before.inRedis || !owed}
+	s.all++
+	if owed {
+		s.owing[key]++
+	}
+}
+
+// hasRoom reports whether one more can be remembered. When full, it forgets ended ones once per second.
+func (s *leases) hasRoom(now time.Time) bool {
+	if s.all >= LocalKeys && now.Sub(s.swept) >= time.Second {
+		s.swept = now
+		for key := range s.byKey {
+			s.removeEnded(key, now)
+		}
+	}
+	return s.all < LocalKeys
+}
+
+func (s *leases) removeEnded(key string, now time.Time) {
+	for name, held := range s.byKey[key] {
+		if !now.Before(held.ends) {
+			s.remove(key, name)
+		}
+	}
+}
+
+// remove forgets a lease, and reports whether only this process had it.
+func (s *leases) remove(key, name string) (alone bool) {
+	held, known := s.byKey[key][name]
+	if !known {
+		return false
+	}
+	s.all--
+	if held.owed {
+		s.owing[key]--
+	}
+	delete(s.byKey[key], name)
+	if len(s.byKey[key]) == 0 {
+		delete(s.byKey, key)
+		delete(s.owing, key)
+	}
+	return held.owed && !held.inRedis
+}
+
+func (s *leases) forget(key string) {
+	s.all -= len(s.byKey[key])
+	delete(s.byKey, key)
+	delete(s.owing, key)
+}
+
+// owed returns the slots that count in addition to those in Redis, without that of the lease name.
+func (s *leases) owed(key, name string, now time.Time) (n int64) {
+	if s.owing[key] == 0 {
+		return 0
+	}
+	s.removeEnded(key, now)
+	for other, held := range s.byKey[key] {
+		if held.owed && other != name {
+			n++
+		}
+	}
+	return n
+}
+
+// check decides about a slot from those remembered here. None is free if it could not be remembered, or may
+// be one that could not be.
+func (s *leases) check(t *Take, key string, now time.Time) (out state) {
+	s.removeEnded(key, now)
+	wait, held := t.Limit.Window, int64(len(s.byKey[key]))
+	for _, one := range s.byKey[key] {
+		wait = min(wait, one.ends.Sub(now))
+	}
+	_, again := s.byKey[key][t.Lease]
+	out.lower, out.estimate, out.upper = held, held, held
+	out.fits = again || held+t.N <= t.Limit.Max && !now.Before(s.lost) && s.hasRoom(now)
+	if !out.fits {
+		out.wait = wait
+	}
+	return out
+}
+
+// acquire gives out a slot without Redis. Under the fail mode open, nothing is counted.
+func (s *leases) acquire(t *Take, key string, out *state, now time.Time) {
+	_, known := s.byKey[key][t.Lease]
+	ends := now.Add(t.Limit.Window)
+	if t.Limit.Fail == FailLocal {
+		s.add(key, t.Lease, ends, true, now)
+	}
+	out.ends = ends.UnixMilli()
+	if !known {
+		out.counted = 1
+	}
+}
+
+// addLease remembers what Redis has given out.
+func (a *accounts) addLease(key, name string, ends, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leases.add(key, name, ends, false, now)
+}
+
+// confirmLeases records that Redis has what was given out here, after all.
+func (a *accounts) confirmLeases(r *request, states []state, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range states {
+		name := r.takes[i].Lease
+		if held := a.leases.byKey[r.keys[i]][name]; states[i].ends > 0 && held.owed {
+			a.leases.add(r.keys[i], name, held.ends, false, now)
+		}
+	}
+}
+
+// owesLease reports whether a lease was given out here, and Redis may lack it.
+func (a *accounts) owesLease(key, name string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	held := a.leases.byKey[key][name]
+	return held.owed && now.Before(held.ends)
+}
+
+// renewLease renews a lease without Redis, or reports that it cannot. Another process may have given out a
+// slot that is unknown here: it counts as held if there is room.
+func (a *accounts) renewLease(t *Take, key string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.leases.check(t, key, now).fits {
+		return false
+	}
+	a.leases.add(key, t.Lease, now.Add(t.Limit.Window), true, now)
+	return true
+}
+
+// removeLease forgets a lease, and reports whether only this process had it.
+func (a *accounts) removeLease(key, name string) (alone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.leases.remove(key, name)
 }

@@ -174,7 +174,7 @@ type boundTake struct {
 func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace string) *boundRun {
 	s := &boundRun{t: t, client: clock, namespace: namespace, healthy: rapid.IntRange(0, 3).Draw(rt, "healthy") == 0}
 	s.now.Store(worldStart)
-	s.limit = &Limit{Window: boundWindow, Max: boundMax, Policy: rapid.SampledFrom(Policies).Draw(rt, "policy"), Fail: rapid.SampledFrom([]Fail{FailLocal, FailLocal, FailClosed}).Draw(rt, "fail")}
+	s.limit = &Limit{Window: boundWindow, Max: boundMax, Policy: rapid.SampledFrom(Policies()).Draw(rt, "policy"), Fail: rapid.SampledFrom([]Fail{FailLocal, FailLocal, FailClosed}).Draw(rt, "fail")}
 	s.limit.Share = rapid.SampledFrom([]Share{{}, {}, {Hits: 2, For: time.Second}, {Hits: 4, For: 2 * time.Second}, {Hits: 7, For: 3 * time.Second}}).Draw(rt, "share")
 	if s.limit.Share.Hits > 0 {
 		s.limit.Max = 2 * boundMax
@@ -328,7 +328,7 @@ func (p *boundProcess) owes(l *Limit) bool {
 	a := p.limiter.fallback.accounts
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	own := a.find(p.limiter.key(&take))
+	own := a.all[p.limiter.key(&take)]
 	return own != nil && own.owed+own.sending > 0
 }
 
@@ -428,7 +428,8 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 		}
 		take.asked = take.n
 		s.allowed = append(s.allowed, &take)
-		if take.id != "" && !take.local {
+		if take.id != "" && !take.local { // one of before that has the same id is forgotten
+			s.ids = slices.DeleteFunc(s.ids, func(known *boundTake) bool { return known.id == take.id })
 			s.ids = append(s.ids, &take)
 		}
 	default:

@@ -27,7 +27,7 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 			for range processes {
 				limiters = append(limiters, New(stack.ProgramClient(t, redis.URL()), "crowd", 30*time.Second))
 			}
-			for _, policy := range Policies {
+			for _, policy := range Policies() {
 				l := adhoc(t, time.Hour, most, policy)
 				l.Fail = FailClosed // a decision without Redis would be an error
 				var allowed, refused, memory atomic.Int64
@@ -65,7 +65,7 @@ func TestConcurrentClientsAreAllowedMax(t *testing.T) {
 func TestTwoProcessesWithASlowRedis(t *testing.T) {
 	t.Parallel()
 	const most, clients, takes = 200, 16, 200
-	server, policies := stack.Redis(t), Policies
+	server, policies := stack.Redis(t), Policies()
 	if !stack.All() {
 		policies = policies[:1] // the scripts are late alike
 	}

@@ -13,8 +13,7 @@
 //	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
 //	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
 //
-// A settlement (ids.go) passes them, too. Slots (slots.go) are renewed and released past the chain; leases.go
-// has those of this process.
+// A settlement (ids.go) passes them, too. Renewals and releases of slots (slots.go) begin at fallback.
 //
 // # What it promises
 //
@@ -44,7 +43,8 @@
 // it was taken, and what a settlement would have added is lost if it is not repeated. A fail-over of Redis
 // loses what the new master had not received, so as many hits can be allowed again.
 //
-// Beyond LocalKeys keys a process forgets the oldest; without Redis it can allow their hits once more.
+// Beyond LocalKeys keys a process forgets some of those used longest ago; without Redis it can allow their
+// hits once more.
 //
 // If a machine is suspended while a process holds a share, as many hits can be allowed too much. So can be
 // some of the oldest hits, for as long as a share lasted, after a reload took shares from a limit of Log or
@@ -53,6 +53,22 @@
 // A key's time never goes back: if the clock of Redis or of a process does, the key waits for it. If it goes
 // back by more than a window, the key restarts, and as many hits can be allowed again.
 //
-// A further policy is a file in lua/ with look, add, give and wait, and its name in Policies. The only
-// goroutines give back what is left of shares, or what Redis counted in vain; Limiter.Wait waits for them.
+// # A further policy
+//
+// It is a row of the table in policies.go, and a file of its name in lua/ with these functions, which
+// lua/decide.lua calls:
+//
+//	look   returns now, the key's time, which never goes back; date, of hits that are added; the hits that are
+//	       certainly in the window, their estimate and the most that may be (lower, count, upper)
+//	add    counts hits at the date, and sets when the key expires
+//	give   gives back hits, the newest first, of a date or before, or only of it
+//	wait   returns when enough hits have left the window for those that did not fit
+//	began  tells a key from one that was reset since; only if dates cannot
+//
+// Everything else has it then: the file of limits, requests, OpenAPI, the page, and the fail modes, which
+// count hits without times as leases and others in cells. TestAFurtherPolicyNeedsLuaAndARow follows this
+// recipe. docs/limits.md has a column per policy.
+//
+// The only goroutines give back what is left of shares, or what Redis counted in vain; Limiter.Wait waits for
+// them.
 package limit

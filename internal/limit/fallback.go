@@ -153,7 +153,7 @@ func (f *fallback) reconcile(r *request, states []state, o outcome) {
 		f.accounts.record(r, states, f.now())
 		slots := slices.Clone(states) // no caller holds them
 		for i := range slots {
-			if r.takes[i].Limit.Policy != Concurrent {
+			if !r.takes[i].Limit.Policy.Traits().Slots {
 				slots[i].counted = 0
 			}
 		}
@@ -171,6 +171,16 @@ func (f *fallback) giveBack(take *Take, key string, n, at int64, a *account) {
 	ctx, cancel := context.WithTimeout(context.Background(), undoFor)
 	defer cancel()
 	_ = f.remote.takeBack(ctx, take, key, n, at)
+}
+
+// reset forgets a key here and in Redis.
+func (f *fallback) reset(ctx context.Context, limit *Limit, key string) error {
+	f.accounts.forget(key)
+	down, err := f.call(ctx, key, func(ctx context.Context) error { return f.remote.store.forget(ctx, key) })
+	if down != nil {
+		return &UnavailableError{limit, &downError{down}}
+	}
+	return err
 }
 
 // call sends Redis a request about a key that is no take. down is why Redis did not answer.

@@ -14,7 +14,7 @@ import (
 func TestLimitsWithoutNumbersNeedNoRedis(t *testing.T) {
 	t.Parallel()
 	limiter := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}), "test", time.Minute)
-	for _, policy := range NamedPolicies {
+	for _, policy := range NamedPolicies() {
 		for _, mode := range Modes {
 			t.Run(fmt.Sprint(policy, " ", mode), func(t *testing.T) {
 				takeUnder := func(name string, unlimited bool) Take {

@@ -18,7 +18,7 @@ import (
 func TestFullRedisIsNotUsedForMore(t *testing.T) {
 	t.Parallel()
 	const megabytes, slack, keys = 4, 4, 24_000 // slack is for buffers of clients
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			server := stack.Redis(t, stack.RedisArgs("--maxmemory", fmt.Sprint(megabytes<<20), "--maxmemory-policy", "noeviction", "--appendonly", "no"))
@@ -119,7 +119,7 @@ func TestFullRedisWhoseClockWentBackBeginsAgain(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
 	client := stack.ProgramClient(t, server.URL())
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		w, l := newWorld(t, client, "full-back"), adhoc(t, time.Minute, 5, policy)
 		l.Fail = FailClosed
 		w.at(1_000_000)

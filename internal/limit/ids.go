@@ -59,12 +59,12 @@ type IDError struct {
 func (e *IDError) Error() string {
 	text := fmt.Sprintf("the id %.64q was used for another take of this limit and key, and is still remembered",
 		e.Take.ID)
-	switch policy := e.Take.Limit.Policy; {
+	switch t := e.Take.Limit.Policy.Traits(); {
 	case e.Reason == IDUnknown:
 		text = fmt.Sprintf("the id %.64q is not remembered for this limit and key: if its take was counted, its hits "+
 			"stay counted as taken", e.Take.ID)
-	case e.Reason == IDNotSettled && (policy == Stream || policy == Concurrent):
-		text = fmt.Sprintf("takes of the policy %s cannot be settled", policy)
+	case e.Reason == IDNotSettled && !t.Settles:
+		text = fmt.Sprintf("takes of the policy %s cannot be settled", t.Policy)
 	case e.Reason == IDNotSettled:
 		text = fmt.Sprintf("the id %.64q is of a take without hits, or of hits given back: they cannot be settled",
 			e.Take.ID)
@@ -98,9 +98,9 @@ func idErrorOf(r *request, states []state) error {
 
 // checkID checks the id of a take, how long it is remembered, and what is settled.
 func (t *Take) checkID(m mode) error {
-	longest := max(MaxTTL, t.Limit.TTL)
+	longest, policy := max(MaxTTL, t.Limit.TTL), t.Limit.Policy.Traits()
 	switch {
-	case m == settle && (t.Limit.Policy == Stream || t.Limit.Policy == Concurrent):
+	case m == settle && !policy.Settles:
 		return &IDError{Take: *t, Reason: IDNotSettled}
 	case m == settle && (t.N < 0 || t.N > MaxHits):
 		return &TakeError{*t, "n", fmt.Sprintf("%d: must be 0 to %d", t.N, MaxHits)}
@@ -108,12 +108,14 @@ func (t *Take) checkID(m mode) error {
 		return nil
 	case t.ID == "" && m != settle:
 		return &TakeError{*t, "ttl", "only with id: it is how long the id is remembered"}
-	case t.Limit.Policy == Concurrent:
-		return &TakeError{*t, "id", "not under a limit with the policy concurrent: the name of its lease does the same"}
+	case policy.Slots:
+		return &TakeError{*t, "id", fmt.Sprintf("not under a limit with the policy %s: the name of its lease does the "+
+			"same", policy.Policy)}
 	case !IsID(t.ID):
 		return &TakeError{*t, "id", fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", MaxID)}
-	case t.TTL != 0 && t.Limit.Policy == Stream:
-		return &TakeError{*t, "ttl", "not under a limit with the policy stream, whose takes cannot be settled"}
+	case t.TTL != 0 && !policy.Settles:
+		return &TakeError{*t, "ttl", fmt.Sprintf("not under a limit with the policy %s, whose takes cannot be settled",
+			policy.Policy)}
 	case t.TTL != 0 && (t.TTL < MinTTL || t.TTL > longest):
 		return &TakeError{*t, "ttl", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(t.TTL),
 			human.FormatDuration(MinTTL), human.FormatDuration(longest))}

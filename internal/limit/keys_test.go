@@ -35,7 +35,7 @@ func mustTake(t *testing.T, l *Limiter, takes ...Take) Answer {
 func TestKeysExpire(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		for _, length := range []time.Duration{time.Second, 10 * time.Second, time.Hour, MaxWindow} {
 			l := adhoc(t, length, 10, policy)
 			take := takeOf(l, "alice", 0)
@@ -69,7 +69,7 @@ func TestRefusedAddsNothing(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	client := server.Client()
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		l := adhoc(t, time.Hour, 10, policy)
 		take := takeOf(l, "alice", 10)
 		key := limiter.key(&take)
@@ -101,7 +101,7 @@ func TestDecisionIsOneCommand(t *testing.T) {
 	limiter, server := realServer(t)
 	sent := watchCommands(limiter.store.client)
 	var takes []Take
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		takes = append(takes, takeOf(adhoc(t, time.Minute, 10, policy), "alice", 1))
 	}
 	mustTake(t, limiter, takes...) // loads the script
@@ -186,7 +186,7 @@ func TestUsersWithoutRightsAreForbidden(t *testing.T) {
 		}
 		require.NoError(t, server.Client().Do(t.Context(), args...).Err())
 		limiter := New(stack.ProgramClient(t, "redis://"+user+":secret@"+server.Addr()+"/0"), "real", 5*time.Second)
-		for _, policy := range Policies {
+		for _, policy := range Policies() {
 			for i := range failuresInARow + 2 {
 				_, err := limiter.Take(t.Context(), []Take{takeOf(adhoc(t, time.Minute, 10, policy), fmt.Sprint(user, i), 1)})
 				forbidden(fmt.Sprint(user, ", ", policy), err)
@@ -218,7 +218,7 @@ func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
 	client := server.Client()
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		l := adhoc(t, time.Minute, 10, policy)
 		take := takeOf(l, "alice", 1)
 		key := limiter.key(&take)

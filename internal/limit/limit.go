@@ -28,27 +28,6 @@ const (
 	sharesPerWindow = 20
 )
 
-// Policy is how hits are kept for a limit.
-type Policy string
-
-const (
-	// Cells keeps at most 64 numbers per key. Hits of the oldest cell count by the part inside the window.
-	Cells Policy = "cells"
-	// Log keeps a member of a sorted set per hit. It is exact to the millisecond.
-	Log Policy = "log"
-	// Stream keeps an entry of a Redis stream per take. It is exact to the millisecond.
-	Stream Policy = "stream"
-	// Concurrent keeps a member of a sorted set per slot in use. A take acquires one slot under the name of a
-	// lease. The lease holds the slot until it is released, or for a window after it was last renewed.
-	Concurrent Policy = "concurrent"
-)
-
-// Policies are those that count hits in a window. The first is the default.
-var Policies = []Policy{Cells, Log, Stream}
-
-// NamedPolicies are those of named limits. Concurrent needs a name, because a slot's release refers to it.
-var NamedPolicies = append(slices.Clone(Policies), Concurrent)
-
 // Mode is what a limit does with a take that does not fit.
 type Mode string
 
@@ -98,6 +77,14 @@ type Limit struct {
 	Unlimited bool
 }
 
+// MaxTake returns the most hits that a request can have under the limit.
+func (l *Limit) MaxTake() int64 {
+	if most := l.Policy.Traits().MaxTake; most > 0 {
+		return min(l.Max, most)
+	}
+	return l.Max
+}
+
 // isFixed reports whether the limit decides without hits, because it always allows or refuses them.
 func (l *Limit) isFixed() bool { return l.Unlimited || l.Max == 0 }
 
@@ -109,7 +96,7 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 // Check sets defaults and refuses what is out of bounds. The error is a *FieldError.
 func (l *Limit) Check() error {
 	if l.Policy == "" {
-		l.Policy = Policies[0]
+		l.Policy = table[0].Policy
 	}
 	if l.Fail == "" {
 		l.Fail = Fails[0]
@@ -117,12 +104,12 @@ func (l *Limit) Check() error {
 	if l.Mode == "" {
 		l.Mode = Modes[0]
 	}
-	policies := Policies
+	t, policies := l.Policy.Traits(), Policies
 	if l.Name != "" {
 		policies = NamedPolicies
 	}
-	if !slices.Contains(policies, l.Policy) {
-		return &FieldError{"policy", fmt.Sprintf("%.64q: must be one of %s", string(l.Policy), list(policies))}
+	if t.Policy == "" || t.Slots && l.Name == "" {
+		return &FieldError{"policy", fmt.Sprintf("%.64q: must be one of %s", string(l.Policy), list(policies()))}
 	}
 	if !slices.Contains(Modes, l.Mode) {
 		return &FieldError{"mode", fmt.Sprintf("%q: must be one of %s", string(l.Mode), list(Modes))}
@@ -130,7 +117,7 @@ func (l *Limit) Check() error {
 	if !slices.Contains(Fails, l.Fail) {
 		return &FieldError{"fail", fmt.Sprintf("%q: must be one of %s", string(l.Fail), list(Fails))}
 	}
-	if l.TTL != 0 && (l.Policy == Stream || l.Policy == Concurrent) {
+	if l.TTL != 0 && !t.Settles {
 		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
 	}
 	if l.TTL != 0 && (l.TTL < MinTTL || l.TTL > MaxWindow) {
@@ -141,35 +128,26 @@ func (l *Limit) Check() error {
 		return &FieldError{"window", fmt.Sprintf("%s: must be %s to %s", human.FormatDuration(l.Window),
 			human.FormatDuration(MinWindow), human.FormatDuration(MaxWindow))}
 	}
-	least, most := int64(0), int64(MaxHits)
+	least := int64(0)
 	if l.Name == "" {
 		least = 1
-	}
-	switch l.Policy {
-	case Log, Stream:
-		most = MaxExactHits
-	case Concurrent:
-		most = MaxSlots
 	}
 	if l.Unlimited && l.Max != 0 {
 		return &FieldError{"max", "not together with unlimited, which has none"}
 	}
-	if l.Max < least || l.Max > most {
-		return &FieldError{"max", fmt.Sprintf("%d: must be %d to %d with the policy %s", l.Max, least, most, l.Policy)}
+	if l.Max < least || l.Max > t.Max {
+		return &FieldError{"max", fmt.Sprintf("%d: must be %d to %d with the policy %s", l.Max, least, t.Max, l.Policy)}
 	}
 	return l.checkShare()
 }
 
 func (l *Limit) checkShare() error {
-	share, most, longest := l.Share, l.Max, min(l.Window/sharesPerWindow, MaxShare)
-	if l.Policy == Log {
-		most = min(most, MaxLogTake)
-	}
+	share, most, longest := l.Share, l.MaxTake(), min(l.Window/sharesPerWindow, MaxShare)
 	switch {
 	case share == Share{}, l.isFixed(): // so that max can be 0 for a while
 		return nil
-	case l.Policy == Concurrent:
-		return &FieldError{"share", "not with the policy concurrent: only Redis records which slots are held"}
+	case l.Policy.Traits().Slots:
+		return &FieldError{"share", fmt.Sprintf("not with the policy %s: only Redis records which slots are held", l.Policy)}
 	case l.Mode == Shadow:
 		return &FieldError{"share", "not with mode: shadow, in which Redis decides about every take"}
 	case most < 2:
@@ -197,14 +175,6 @@ func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
 	out := *l
 	out.Window, out.Max, out.Unlimited = length, most, false
 	return &out, out.Check()
-}
-
-func list[T ~string](all []T) string {
-	names := make([]string, len(all))
-	for i, a := range all {
-		names[i] = string(a)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
@@ -354,8 +324,8 @@ func (a *Answer) RateFields() (policy, rate string) {
 		if !d.Allowed {
 			t = WholeSeconds(d.RetryAfter)
 		}
-		if l.Policy == Concurrent {
-			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=\"concurrent-requests\"", name, l.Max))
+		if unit := l.Policy.Traits().Unit; unit != "" {
+			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=%q", name, l.Max, unit))
 		} else {
 			policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", name, l.Max, window))
 		}

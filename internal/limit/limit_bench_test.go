@@ -45,7 +45,7 @@ func BenchmarkDecision(b *testing.B) {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			r := benchRun{client: client, clients: clients}
 			r.references(b)
-			for _, policy := range Policies {
+			for _, policy := range Policies() {
 				r.policy(b, policy)
 			}
 			r.named(b)
@@ -131,7 +131,7 @@ func (r benchRun) policy(b *testing.B, policy Policy) {
 // named measures takes under named limits, with ids and without, and settlements.
 func (r benchRun) named(b *testing.B) {
 	l := New(r.client, "bench", time.Minute)
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		limit := &Limit{Name: "named", Window: time.Minute, Max: MaxExactHits, Policy: policy}
 		take := func(i int64, id string) error {
 			t := takeOf(limit, strconv.FormatInt(i%1000, 10), 1)

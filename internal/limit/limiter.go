@@ -64,9 +64,10 @@ func New(client redis.UniversalClient, namespace string, timeout time.Duration) 
 	store := &redisStore{client: client, scripts: scripts}
 	memory := &refusals{process: p}
 	last := &remote{process: p, store: store, cluster: cluster, takenBack: memory.forget}
-	without := &fallback{process: p, accounts: &accounts{process: p, next: last}, remote: last}
+	own := &accounts{process: p, next: last}
+	without := &fallback{process: p, accounts: own, remote: last}
 	memory.next = without
-	held := &shares{process: p, next: memory, fallback: without}
+	held := &shares{process: p, next: memory, fallback: without, accounts: own}
 	return &Limiter{process: p, namespace: namespace, shadow: shadow{held}, shares: held, refusals: memory,
 		fallback: without, store: store}
 }
@@ -113,12 +114,7 @@ func (l *Limiter) Reset(ctx context.Context, take Take) error {
 	key := l.key(&take)
 	l.refusals.forget(key)
 	l.shares.forget(key)
-	l.fallback.accounts.forget(key)
-	down, err := l.fallback.call(ctx, key, func(ctx context.Context) error { return l.store.forget(ctx, key) })
-	if down != nil {
-		return &UnavailableError{take.Limit, &downError{down}}
-	}
-	return err
+	return l.fallback.reset(ctx, take.Limit, key)
 }
 
 // Reserved returns the unspent hits of this process by the names of limits.
@@ -128,14 +124,14 @@ func (l *Limiter) Reserved() map[string]int64 { return l.shares.unspent() }
 // does not affect the others. The error is a *TakeError.
 func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 	r := request{takes: takes, keys: make([]string, len(takes)), count: m != look, settle: m == settle}
-	logged := int64(0)
+	together := int64(0) // hits of policies that bound those of a request
 	for i := range takes {
-		take, members := &takes[i], int64(0)
-		if take.Limit.Policy == Log && !take.Limit.isFixed() {
-			members = max(0, take.N)
+		take, own, t := &takes[i], int64(0), takes[i].Limit.Policy.Traits()
+		if t.MaxTake > 0 && !take.Limit.isFixed() {
+			own = max(0, take.N)
 		}
-		tooMany, tooLarge := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle, members > 0 && logged+
-			members > MaxLogTake
+		tooMany := take.N > take.Limit.Max && !take.Limit.Unlimited && !r.settle
+		tooLarge := own > 0 && together+own > t.MaxTake
 		if take.Limit.Mode == Shadow && (tooMany || tooLarge) && !r.settle {
 			r.fixed = append(r.fixed, i)
 			continue
@@ -143,7 +139,7 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 		if err := cmp.Or(take.checkID(m), take.checkLease(r.count)); err != nil {
 			return request{}, err
 		}
-		logged += members
+		together += own
 		r.keys[i] = l.key(take)
 		r.ids = r.ids || take.ID != ""
 		switch {
@@ -157,8 +153,8 @@ func (l *Limiter) newRequest(takes []Take, m mode) (request, error) {
 			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits at once: the limit never allows more than %d",
 				take.N, take.Limit.Max)}
 		case tooLarge:
-			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits of the policy log at once: at most %d are "+
-				"allowed in one request: ask several times, or use the policy stream", logged, MaxLogTake)}
+			return request{}, &TakeError{*take, "n", fmt.Sprintf("%d hits of the policy %s at once: at most %d are "+
+				"allowed in one request: ask several times, or use the policy stream", together, t.Policy, t.MaxTake)}
 		}
 	}
 	return r, nil
@@ -169,9 +165,9 @@ var leasePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 // checkLease refuses a take that no lease can hold. A check that counts nothing needs no lease.
 func (t *Take) checkLease(count bool) error {
 	switch {
-	case t.Limit.Policy != Concurrent && t.Lease != "":
-		return &TakeError{*t, "lease", "only under a limit with the policy concurrent"}
-	case t.Limit.Policy != Concurrent:
+	case !t.Limit.Policy.Traits().Slots && t.Lease != "":
+		return &TakeError{*t, "lease", "only under a limit with " + slotPolicies()}
+	case !t.Limit.Policy.Traits().Slots:
 		return nil
 	case t.N != 0 && t.N != 1:
 		return &TakeError{*t, "n", fmt.Sprintf("%d: a take acquires 1 slot of a concurrent limit, and POST "+

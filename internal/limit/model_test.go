@@ -162,7 +162,8 @@ func (m *model) give(clock, n int64) (given int64) {
 			if m.cells {
 				isAhead = h.at/m.size > at.now/m.size
 			}
-			if isAhead != ahead || m.cells && h.at/m.size < (at.now-m.window)/m.size {
+			from := at.now - m.window
+			if isAhead != ahead || m.cells && h.at/m.size < from/m.size || !m.cells && h.at <= from {
 				continue
 			}
 			less := min(n, h.n)
@@ -275,7 +276,7 @@ func TestPlantedBugsOfSharesAreFound(t *testing.T) {
 		if problem := s.play(&seen); problem != "" {
 			return problem
 		}
-		for _, script := range scripts.decide[:1<<len(Policies)] {
+		for _, script := range scripts.decide[:1<<len(Policies())] {
 			if exists, _ := script.Exists(t.Context(), client).Result(); !exists[0] {
 				require.NoError(t, script.Load(t.Context(), client).Err())
 			}
@@ -385,7 +386,7 @@ func (s *schedule) clockAt(i int, now int64, waits []int64) int64 {
 func (s *schedule) play(seen *tally) string {
 	seen.Schedules++
 	s.parts, s.givesBack = nil, false
-	for _, policy := range append(Policies, "ring") {
+	for _, policy := range append(Policies(), "ring") {
 		p := &simPart{name: string(policy), policy: policy}
 		if policy == "ring" {
 			p.policy, p.local = Cells, new(accounts)

@@ -217,7 +217,7 @@ func TestLateTakesAreCounted(t *testing.T) {
 		return a, err
 	}
 	var unavailable *UnavailableError
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		for fail, knows := range map[Fail]int64{FailClosed: 0, FailLocal: late, FailOpen: 0} {
 			l := &Limit{Name: string(fail), Window: time.Hour, Max: most, Policy: policy, Fail: fail}
 			mustTake(t, limiter, takeOf(l, "alice", 1))

@@ -26,13 +26,11 @@ type redisStore struct {
 var sources embed.FS
 
 // scriptSet holds one script per set of policies, because a script with one policy takes half the time of one
-// with all, and that of Cells has a fast path first.
+// with all.
 type scriptSet struct {
-	decide [2 * withIDs]*redis.Script // the second half with ids
-	lease  *redis.Script              // renews or ends one
+	decide []*redis.Script // by the bits of policies; the second half is with ids
+	lease  *redis.Script   // renews or ends one
 }
-
-const withIDs = 1 << 4
 
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
 const giveStep = 1000
@@ -50,25 +48,30 @@ local function ahead(window, lease) return lease == 'share' and math.min(math.fl
 
 // newScripts puts begin before each script: tests set Redis's clock there, and plant bugs in the sources.
 func newScripts(begin string, step int, source func(name string) string) *scriptSet {
-	var out scriptSet
+	out := scriptSet{decide: make([]*redis.Script, 2<<len(table))}
 	own := fmt.Sprintf(prelude, step, sharesPerWindow, MaxShare.Milliseconds())
 	for set := range out.decide {
-		text := begin
-		if set == 1<<0 { // only Policies[0], which is Cells
-			text += source("hot")
-		}
-		text += own
-		if set >= withIDs {
+		text := own
+		if set >= 1<<len(table) {
 			text += source("ids")
 		}
-		for i, policy := range NamedPolicies {
+		for i := range table {
+			if set == 1<<i && table[i].fast != "" {
+				text = source(table[i].fast) + text
+			}
 			if set&(1<<i) != 0 {
-				text += source(string(policy))
+				text += source(string(table[i].Policy))
 			}
 		}
-		out.decide[set] = redis.NewScript(text + source("decide"))
+		out.decide[set] = redis.NewScript(begin + text + source("decide"))
 	}
-	out.lease = redis.NewScript(begin + own + source(string(Concurrent)) + source("lease"))
+	lease := begin + own
+	for i := range table {
+		if table[i].Slots {
+			lease += source(string(table[i].Policy))
+		}
+	}
+	out.lease = redis.NewScript(lease + source("lease"))
 	return &out
 }
 
@@ -107,7 +110,7 @@ func isRepeatable(m mode, r *request) bool {
 func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []string, []any) {
 	set, keys := 0, r.keys
 	if r.ids {
-		set, keys = withIDs, slices.Clone(r.keys)
+		set, keys = 1<<len(table), slices.Clone(r.keys)
 		for i, key := range r.keys {
 			keys = append(keys, idKey(key, r.takes[i].ID))
 		}
@@ -122,11 +125,7 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		if r.entries != nil {
 			most -= r.entries[i].extra
 		}
-		for j, policy := range NamedPolicies {
-			if l.Policy == policy {
-				set |= 1 << j
-			}
-		}
+		set |= 1 << l.Policy.index()
 		lease := r.takes[i].Lease
 		if l.Share.Hits > 0 {
 			lease = "share"
@@ -203,7 +202,7 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 	err = redisconn.Repeat(ctx, action == "renew", func() error {
 		return s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
 			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(),
-				take.Lease).Int64Slice()
+				take.Lease, string(take.Limit.Policy)).Int64Slice()
 			return err
 		})
 	})

@@ -19,8 +19,8 @@ type refusals struct {
 	*process
 	next *fallback
 
-	mu  sync.Mutex         // guards all
-	all map[string]refusal // by key in Redis
+	mu  sync.Mutex       // guards all
+	all bounded[refusal] // by key in Redis
 }
 
 // refusal means that takes of n hits or more are refused; or, if state.fits, that up to n hits would have
@@ -53,7 +53,7 @@ func (f *refusals) decide(ctx context.Context, r *request) (verdict, error) {
 		switch take := &r.takes[i]; {
 		case take.N < 0, r.settle:
 			f.forget(r.keys[i])
-		case !v.states[i].fits && take.Limit.Policy != Concurrent: // a slot can be free again at any time
+		case !v.states[i].fits && !take.Limit.Policy.Traits().Slots: // a slot can be free again at any time
 			f.remember(take, r.keys[i], v.states[i], r.asked)
 		case isRefused && v.states[i].fits:
 			f.remember(take, r.keys[i], v.states[i], r.asked)
@@ -112,35 +112,12 @@ func (f *refusals) find(t *Take, key string, now time.Time) (state, bool) {
 func (f *refusals) remember(t *Take, key string, s state, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.all == nil {
-		f.all = make(map[string]refusal)
-	}
-	if _, known := f.all[key]; !known && len(f.all) >= RefusedKeys {
-		f.makeRoom(asked)
-	}
 	until := asked.Add(s.wait)
 	if s.fits {
 		until = asked.Add(refusedFor)
 	}
-	f.all[key] = refusal{n: t.N, until: until, seen: asked, state: s, max: t.Limit.Max}
-}
-
-// makeRoom removes a few expired refusals, or a random one.
-func (f *refusals) makeRoom(now time.Time) {
-	seen, removed, last := 0, 0, ""
-	for key, old := range f.all {
-		last = key
-		if !old.holds(now) {
-			delete(f.all, key)
-			removed++
-		}
-		if seen++; seen == 8 {
-			break
-		}
-	}
-	if removed == 0 {
-		delete(f.all, last)
-	}
+	f.all.put(key, refusal{n: t.N, until: until, seen: asked, state: s, max: t.Limit.Max}, RefusedKeys,
+		func(old refusal) int64 { return old.until.UnixNano() })
 }
 
 func (f *refusals) forget(key string) {

@@ -296,10 +296,7 @@ func (m *remote) force(ctx context.Context, take *Take, key string, n, most int6
 	limit := *take.Limit
 	limit.Max = most
 	for counted < n {
-		part := n - counted
-		if limit.Policy == Log {
-			part = min(part, MaxLogTake)
-		}
+		part := min(n-counted, limit.MaxTake())
 		r := request{takes: []Take{{Limit: &limit, N: part, Lease: take.Lease}}, keys: []string{key}}
 		states, _, err := m.store.run(ctx, force, r, 0)
 		if err != nil {
@@ -326,7 +323,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,
 			Remaining: max(0, most-s.estimate),
 		}
-		if takes[i].Limit.Policy == Concurrent {
+		if takes[i].Limit.Policy.Traits().Slots {
 			d.Certain = true
 			if s.ends > 0 {
 				d.Ends = time.UnixMilli(s.ends).UTC()

@@ -109,7 +109,7 @@ func TestARepeatedTakeIsInTheAccount(t *testing.T) {
 	t.Parallel()
 	for i, late := range []string{"late", "later"} {
 		s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 2)
-		l := &Limit{Name: "tokens", Window: time.Hour, Max: 100, Policy: Policies[i], Fail: FailLocal}
+		l := &Limit{Name: "tokens", Window: time.Hour, Max: 100, Policy: Policies()[i], Fail: FailLocal}
 		p := s.processes[0]
 		take := takeOf(l, "alice", 100)
 		take.ID = "a"
@@ -321,7 +321,7 @@ func TestFullRedisHoldsNoMore(t *testing.T) {
 	server := stack.Redis(t, stack.RedisArgs("--appendonly", "no"))
 	client := server.Client()
 	l := New(stack.ProgramClient(t, server.URL()), "full", stack.Hung)
-	for _, policy := range NamedPolicies {
+	for _, policy := range NamedPolicies() {
 		named := &Limit{Name: "full", Window: time.Hour, Max: 100, Policy: policy, Fail: FailClosed}
 		take := func(n int64, id string) Take {
 			out := takeOf(named, "alice", n)

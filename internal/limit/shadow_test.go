@@ -32,7 +32,7 @@ func TestShadowAgrees(t *testing.T) {
 				return
 			}
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
-			policy := rapid.SampledFrom(append(Policies, Concurrent)).Draw(rt, "policy")
+			policy := rapid.SampledFrom(append(Policies(), Concurrent)).Draw(rt, "policy")
 			most := rapid.OneOf(rapid.Int64Range(1, 6), rapid.Just(int64(60))).Draw(rt, "max")
 			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy),
 				shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
@@ -246,7 +246,7 @@ func TestSharesSaveRoundTrips(t *testing.T) {
 func TestSharesEndNearMax(t *testing.T) {
 	t.Parallel()
 	limiter, _ := realServer(t)
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		l := &Limit{Name: "near", Window: time.Hour, Max: 250, Policy: policy, Fail: FailClosed, Mode: Enforce, Share: Share{Hits: 100, For: time.Minute}}
 		allowed := 0
 		for range 400 {

@@ -27,10 +27,11 @@ const SharedKeys = 100_000
 type shares struct {
 	*process
 	next     *refusals
-	fallback *fallback // gives back, and has the accounts in which hits are pending
+	fallback *fallback // gives back
+	accounts *accounts // have pending hits
 
 	mu    sync.Mutex                  // guards all, and what is in it
-	all   map[string]*share           // by key in Redis
+	all   bounded[*share]             // by key in Redis
 	after func(time.Duration, func()) // calls the function after a time; nil: time.AfterFunc
 }
 
@@ -143,36 +144,21 @@ func (sh *shares) spend(take *Take, key string) (shareAction, *share, *acquisiti
 
 // track adds a share of no hits, if there is room.
 func (sh *shares) track(take *Take, key string, now time.Time) {
-	if sh.all == nil {
-		sh.all = make(map[string]*share)
-	}
-	if len(sh.all) >= SharedKeys && !sh.makeRoom(now) {
-		return
-	}
 	own := *take
 	own.N = 0
-	sh.all[key] = &share{limit: *take.Limit, take: own, key: key, last: now, size: 1}
-}
-
-// makeRoom removes a few keys with an empty share that was not used for a share's duration.
-func (sh *shares) makeRoom(now time.Time) bool {
-	seen, removed := 0, false
-	for key, s := range sh.all {
-		if s.left == 0 && s.acquiring == nil && !s.scheduled && now.Sub(s.last) >= s.limit.Share.For {
-			delete(sh.all, key)
-			removed = true
+	s := &share{limit: *take.Limit, take: own, key: key, last: now, size: 1}
+	sh.all.put(key, s, SharedKeys, func(s *share) int64 {
+		if s.left > 0 || s.acquiring != nil || s.scheduled || now.Sub(s.last) < s.limit.Share.For {
+			return stays
 		}
-		if seen++; seen == 8 {
-			break
-		}
-	}
-	return removed
+		return s.last.UnixNano()
+	})
 }
 
 // subtract spends hits of a share on a take. The caller holds mu.
 func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	s.left -= take.N
-	sh.fallback.accounts.spend(s.account, now, s.limit.Window, take.N)
+	sh.accounts.spend(s.account, now, s.limit.Window, take.N)
 	gone := s.granted - s.left
 	return Decision{
 		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare, Certain: s.state.upper+s.granted <= s.limit.Max,
@@ -222,7 +208,7 @@ func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, be
 	d.Source = SourceRedis // because it has just decided
 	switch {
 	case sh.all[s.key] != s: // it was reset, and Redis has lost what is left
-		sh.fallback.accounts.giveUp(s.account, s.left)
+		sh.accounts.giveUp(s.account, s.left)
 		s.left, s.account = 0, nil
 	case !s.scheduled:
 		s.scheduled = true

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -21,57 +22,10 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 	if err := take.checkSlot(); err != nil {
 		return Lease{}, err
 	}
-	key, now, accounts := l.key(&take), l.now(), l.fallback.accounts
 	if take.Limit.Unlimited {
-		return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window,
-			Source: SourceMemory}, nil
+		return newLease(&take, l.now(), SourceMemory), nil
 	}
-	action, local := "renew", take.Limit.Fail == FailLocal
-	if local && accounts.owesLease(key, take.Lease, now) {
-		action = "adopt"
-	}
-	var held bool
-	var left time.Duration
-	var ends int64
-	down, err := l.fallback.call(ctx, key, func(ctx context.Context) (err error) {
-		held, left, ends, err = l.store.lease(ctx, action, &take, key)
-		return err
-	})
-	switch {
-	case down != nil:
-		return l.renewLocally(&take, key, down)
-	case err != nil:
-		return Lease{}, err
-	case !held:
-		if local {
-			accounts.removeLease(key, take.Lease)
-		}
-		return Lease{Source: SourceRedis}, nil
-	}
-	if local {
-		accounts.addLease(key, take.Lease, now.Add(left), now)
-	}
-	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-l.now().Sub(now)),
-		Source: SourceRedis}, nil
-}
-
-// renewLocally decides by the fail mode. Another process may have given out a slot that is unknown here: it
-// counts as held if there is room.
-func (l *Limiter) renewLocally(take *Take, key string, why error) (Lease, error) {
-	now, accounts := l.now(), l.fallback.accounts
-	switch take.Limit.Fail {
-	case FailClosed:
-		return Lease{}, &UnavailableError{take.Limit, &downError{why}}
-	case FailLocal:
-		accounts.mu.Lock()
-		defer accounts.mu.Unlock()
-		if !accounts.leases.check(take, key, now).fits {
-			return Lease{}, &UnavailableError{take.Limit, &downError{why}}
-		}
-		accounts.leases.add(key, take.Lease, now.Add(take.Limit.Window), true, now)
-	}
-	return Lease{Held: true, Ends: now.Add(take.Limit.Window).UTC(), EndsIn: take.Limit.Window, Source: SourceLocal},
-		nil
+	return l.fallback.renew(ctx, &take, l.key(&take))
 }
 
 // Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;
@@ -84,11 +38,60 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	if take.Limit.Unlimited {
 		return true, nil
 	}
-	key := l.key(&take)
-	alone := l.fallback.accounts.removeLease(key, take.Lease)
+	return l.fallback.release(ctx, &take, l.key(&take))
+}
+
+func (t *Take) checkSlot() error {
+	if !t.Limit.Policy.Traits().Slots {
+		return &TakeError{*t, "limit", fmt.Sprintf("has no slots: only a limit with %s has", slotPolicies())}
+	}
+	return t.checkLease(true)
+}
+
+// newLease is a lease that this process has given or renewed.
+func newLease(t *Take, now time.Time, source Source) Lease {
+	return Lease{Held: true, Ends: now.Add(t.Limit.Window).UTC(), EndsIn: t.Limit.Window, Source: source}
+}
+
+// renew renews a lease in Redis, or without it by the fail mode. What this process has given out, and Redis
+// lacks, Redis adopts.
+func (f *fallback) renew(ctx context.Context, take *Take, key string) (Lease, error) {
+	action, local, now := "renew", take.Limit.Fail == FailLocal, f.now()
+	if local && f.accounts.owesLease(key, take.Lease, now) {
+		action = "adopt"
+	}
 	var held bool
-	down, err := l.fallback.call(ctx, key, func(ctx context.Context) (err error) {
-		held, _, _, err = l.store.lease(ctx, "release", &take, key)
+	var left time.Duration
+	var ends int64
+	down, err := f.call(ctx, key, func(ctx context.Context) (err error) {
+		held, left, ends, err = f.remote.store.lease(ctx, action, take, key)
+		return err
+	})
+	switch {
+	case down != nil && (take.Limit.Fail == FailOpen || local && f.accounts.renewLease(take, key, now)):
+		return newLease(take, f.now(), SourceLocal), nil
+	case down != nil:
+		return Lease{}, &UnavailableError{take.Limit, &downError{down}}
+	case err != nil:
+		return Lease{}, err
+	case !held:
+		if local {
+			f.accounts.removeLease(key, take.Lease)
+		}
+		return Lease{Source: SourceRedis}, nil
+	}
+	if local {
+		f.accounts.addLease(key, take.Lease, now.Add(left), now)
+	}
+	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-f.now().Sub(now)),
+		Source: SourceRedis}, nil
+}
+
+func (f *fallback) release(ctx context.Context, take *Take, key string) (bool, error) {
+	alone := f.accounts.removeLease(key, take.Lease)
+	var held bool
+	down, err := f.call(ctx, key, func(ctx context.Context) (err error) {
+		held, _, _, err = f.remote.store.lease(ctx, "release", take, key)
 		return err
 	})
 	switch {
@@ -98,11 +101,4 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 		return false, &UnavailableError{take.Limit, &downError{down}}
 	}
 	return held || alone, nil
-}
-
-func (t *Take) checkSlot() error {
-	if t.Limit.Policy != Concurrent {
-		return &TakeError{*t, "limit", "has no slots: only a limit with the policy concurrent has"}
-	}
-	return t.checkLease(true)
 }

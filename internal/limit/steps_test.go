@@ -128,7 +128,7 @@ func testTakeBack(t *testing.T, policy Policy, fresh func(*testing.T) *world) {
 func TestHitsGivenBackInVainCountAgain(t *testing.T) {
 	t.Parallel()
 	client := backends[0].start(t)
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		w, l := newWorld(t, client, "again"), adhoc(t, time.Minute, 5000, policy)
 		for range 5 {
 			w.take(takeOf(l, "alice", 1000))

@@ -107,7 +107,7 @@ func testTogetherOfMany(t *testing.T, policy Policy, fresh func(*testing.T) *wor
 func TestManyTakesAreUndone(t *testing.T) {
 	t.Parallel()
 	limiter, server := realServer(t)
-	for _, policy := range Policies {
+	for _, policy := range Policies() {
 		takes := manyTakes(t, policy)
 		mustTake(t, limiter, takes...) // loads the script
 		last, other := takes[len(takes)-1], New(stack.ProgramClient(t, server.URL()), "real", 5*time.Second)

@@ -60,7 +60,7 @@ func (r *rig) limiters(t testing.TB) []limiter {
 			return true, c.Incr(ctx, "i:"+key).Err()
 		}},
 	}
-	for _, policy := range limit.Policies {
+	for _, policy := range limit.Policies() {
 		out = append(out, limiter{
 			name: "Tallyroll, " + string(policy), exact: true, keys: namespace + ":{*}:limit:" + string(policy) + ":*",
 			take: takeOf(limit.New(c, namespace, time.Minute), policy),

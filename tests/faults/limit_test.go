@@ -107,7 +107,7 @@ func TestLimitsWhenSentinelsFailOver(t *testing.T) { overEachWire(t, testLimitsW
 func testLimitsWhenSentinelsFailOver(t *testing.T, w wire) {
 	policies := []limit.Policy{limit.Log}
 	if full() {
-		policies = limit.Policies
+		policies = limit.Policies()
 	}
 	more := full() || stack.All()
 	for name, cut := range map[string]bool{"replica follows": false, "replica cut off": true} {
@@ -259,7 +259,7 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 	p.trouble.Store(true)
 	most := int64(rounds(1000, 3000, 50_000))
 	for _, fail := range []limit.Fail{limit.FailClosed, limit.FailLocal} {
-		for _, policy := range limit.Policies {
+		for _, policy := range limit.Policies() {
 			c := newCrowd(t, p, 1, limit.DefaultTimeout, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: fail})
 			c.take.Key = string(fail)
 			c.start()

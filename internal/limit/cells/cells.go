@@ -20,6 +20,9 @@ type Ring struct {
 	cells *[Count]int32 // nil: there is no other cell
 }
 
+// Last returns the time of the last hit, Unix milliseconds; 0 before the first.
+func (r *Ring) Last() int64 { return r.last }
+
 // Empty reports whether the ring has had no hit.
 func (r *Ring) Empty() bool { return r.last == 0 }
 

@@ -152,7 +152,7 @@ func (d *Descriptor) checkReserve(l *Limit) error {
 	switch {
 	case d.Reserve == 0:
 		return nil
-	case l.Policy != limit.Cells:
+	case !l.Policy.Traits().Settles || l.Policy.Traits().MaxTake > 0:
 		return fmt.Errorf("reserve: not with the policy %s: log counts at most %d hits at once, and takes of stream "+
 			"cannot be settled", l.Policy, limit.MaxLogTake)
 	case d.Reserve < 0 || d.Reserve > l.Max && l.Max > 0: // max can be 0 for a while

@@ -140,8 +140,8 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		return nil, 0, wrong(bad.Field, bad.Message)
 	}
 	if node := fields["envoy"]; node != nil {
-		if l.Policy == limit.Concurrent {
-			return nil, 0, wrong("envoy", "a limit of the policy concurrent cannot have it: Envoy releases no slot")
+		if l.Policy.Traits().Slots {
+			return nil, 0, wrong("envoy", fmt.Sprintf("a limit of the policy %s cannot have it: Envoy releases no slot", l.Policy))
 		}
 		l.Envoy, err = parseEnvoy(node, l)
 	}

@@ -103,12 +103,16 @@ for i, s in ipairs(states) do
 	elseif counts and s.n > 0 and not s.again then
 		last = s.score and (s.held and 0 or s.score) or s.date
 	end
-	out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, last, counted, rest}
+	local fits = s.fits and 1 or 0
+	out[i] = {fits, s.lower, s.count, s.upper, last, counted, rest}
 	if s.score or ids then
 		local r = s.record or {extra = 0, base = 0, settled = -1}
 		local code = s.again and 1 or s.conflict and 2 or s.unknown and 3 or 0
 		local own = r.extra + (mode == '1' and s.n > 0 and r.base or 0)
-		out[i] = {s.fits and 1 or 0, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score or 0, code, own, r.settled + 1, s.beyond or 0}
+		out[i] = {
+			fits, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score or 0, code, own, r.settled + 1,
+			s.beyond or 0,
+		}
 	end
 end
 return out

@@ -34,7 +34,8 @@ ids = (function()
 			s.again = r.n == s.n and not once
 			s.fits, s.conflict = s.again, not s.again
 		elseif mode == '1' then
-			s.record = {n = s.n, ttl = ttl, at = s.date, base = math.abs(s.n), extra = 0, later = 0, settled = -1, began = '-'}
+			s.record = {n = s.n, ttl = ttl, at = s.date, base = math.abs(s.n), extra = 0, later = 0, settled = -1}
+			s.record.began = '-'
 		end
 	end
 
@@ -44,8 +45,9 @@ ids = (function()
 		if stamp then
 			r.began = began(key, s, stamp)
 		end
-		redis.call('SET', s.id, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', r.n, r.ttl, r.at, r.base, r.extra, r.later, r.settled, r.began),
-			'PX', string.format('%.0f', r.ttl))
+		local text = string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s',
+			r.n, r.ttl, r.at, r.base, r.extra, r.later, r.settled, r.began)
+		redis.call('SET', s.id, text, 'PX', string.format('%.0f', r.ttl))
 	end
 
 	-- settle sets how many hits a take has. Fewer are given back at their time. More are added now: they have

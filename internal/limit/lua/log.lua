@@ -30,7 +30,7 @@ policies.log = (function()
 	-- before the window, and do not count.
 	function p.add(key, s, n)
 		if s.forget then
-			redis.call('ZADD', key, 'XX', s.now, 0) -- changes nothing, but is refused if Redis is full; UNLINK would not be
+			redis.call('ZADD', key, 'XX', s.now, 0) -- changes nothing; is refused if Redis is full, as UNLINK is not
 			redis.call('UNLINK', key)
 		end
 		local left = redis.call('ZCARD', key) - s.count

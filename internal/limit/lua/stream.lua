@@ -48,7 +48,8 @@ policies.stream = (function()
 	function p.add(key, s, n)
 		local id, c = s.date .. '-0', n
 		if s.forget then
-			redis.call('XADD', key, following(s.newest), 'n', n, 'c', c) -- is refused if Redis is full; UNLINK would not be
+			-- is refused if Redis is full, as UNLINK is not
+			redis.call('XADD', key, following(s.newest), 'n', n, 'c', c)
 			redis.call('UNLINK', key)
 		elseif s.newest then
 			c = s.newest.c + n

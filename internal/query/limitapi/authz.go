@@ -114,9 +114,10 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
 	for i, lim := range asked {
-		if lim.Policy == limit.Concurrent {
-			return nil, web.BadInput("limit", "%s has the policy concurrent: a proxy would acquire a slot with each "+
-				"request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name))
+		if lim.Policy.Traits().Slots {
+			return nil, web.BadInput("limit", "%s has the policy %s: a proxy would acquire a slot with each "+
+				"request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name),
+				lim.Policy)
 		}
 		under, err := lim.Key.Fill(f.value)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/web"
@@ -36,7 +38,7 @@ type takeItem struct {
 	Window string     `query:"window" hint:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
 	Max    api.Number `query:"max" hint:"a whole number" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
 	N      api.Number `query:"n" hint:"a whole number" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string     `query:"policy" hint:"cells, log or stream" json:"policy,omitempty" doc:"With window: how hits are kept: cells (bounded memory), log or stream (exact). Default for takes: cells." example:"cells"`
+	Policy policyName `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept. Default for takes: cells." example:"cells"`
 	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
 	Lease  string     `query:"lease" hint:"the name of a lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
 	Fail   string     `query:"fail" hint:"local, open or closed" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
@@ -194,14 +196,36 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	return &limitfile.Limit{Limit: *lim}, err
 }
 
+// policyName is a policy that counts hits in a window.
+type policyName string
+
+// Hint lists the policies.
+func (policyName) Hint() string { return limit.Or(limit.Policies()) }
+
+// Schema describes the policies.
+func (policyName) Schema(huma.Registry) *huma.Schema { return enumOf(limit.Policies()) }
+
+// namedPolicy is a policy of a named limit.
+type namedPolicy string
+
+// Schema describes the policies.
+func (namedPolicy) Schema(huma.Registry) *huma.Schema { return enumOf(limit.NamedPolicies()) }
+
+func enumOf(all []limit.Policy) *huma.Schema {
+	out := &huma.Schema{Type: huma.TypeString}
+	for _, policy := range all {
+		out.Enum = append(out.Enum, string(policy))
+	}
+	return out
+}
+
 const (
-	policyHint  = "cells, log or stream"
 	failHint    = "local, open or closed"
 	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
 )
 
 func (i *takeItem) numbers() []struct{ name, text string } {
-	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", i.Policy}}
+	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", string(i.Policy)}}
 }
 
 func limitWindow(prefix, text string) (time.Duration, error) {

@@ -103,8 +103,8 @@ func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOu
 
 type resetParams struct {
 	Subject
-	Window string `query:"window" hint:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
-	Policy string `query:"policy" hint:"cells, log or stream" doc:"With window: the policy of the takes." example:"cells"`
+	Window string     `query:"window" hint:"window" doc:"In place of limit, with QUERY_TAKE=any: the window of the takes." example:"1m"`
+	Policy policyName `query:"policy" doc:"With window: the policy of the takes." example:"cells"`
 }
 
 func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
@@ -115,7 +115,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 	item := &takeItem{Subject: p.Subject, Window: p.Window, Policy: p.Policy}
 	if p.Limit == "" && p.Window != "" {
 		if p.Policy == "" {
-			return take, web.BadInput("policy", "missing: must be %s", policyHint).Problem(web.InQuery)
+			return take, web.BadInput("policy", "missing: must be %s", p.Policy.Hint()).Problem(web.InQuery)
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}

@@ -74,8 +74,9 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		state := use.state(now, int(keys))
 		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
 		state.Unlimited = lim.Unlimited
-		state.Policy, state.Fail, state.Key, state.Variables = string(lim.Policy), string(lim.Fail), lim.Key.String(),
-			lim.Key.Variables()
+		state.Fail, state.Key, state.Variables = string(lim.Fail), lim.Key.String(), lim.Key.Variables()
+		t := lim.Policy.Traits()
+		state.Policy, state.Kept, state.Slots = namedPolicy(t.Policy), t.Kept, t.Slots
 		state.Mode = string(lim.Mode)
 		if lim.Share.Hits > 0 {
 			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
@@ -88,7 +89,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 func limitsExample() LimitsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	return LimitsAnswer{AsOf: at, Process: "5f0c2a9e", Counts: true, Limits: []LimitState{{
-		Limit: "login", Window: "1m", Max: 5, Policy: "log", Mode: "enforce", Fail: "closed", Key: "{key}",
+		Limit: "login", Window: "1m", Max: 5, Policy: "log", Kept: "in a log: exact", Mode: "enforce", Fail: "closed", Key: "{key}",
 		Variables: []string{"key"},
 		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
 		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute),

@@ -19,7 +19,7 @@ type takeBody struct {
 	Window string     `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d." example:"1m"`
 	Max    api.Number `json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
 	N      api.Number `json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
-	Policy string     `json:"policy,omitempty" doc:"With window: cells (bounded memory, the default), log or stream (exact)." example:"cells"`
+	Policy policyName `json:"policy,omitempty" doc:"With window: how hits are kept. Default: cells." example:"cells"`
 	Lease  string     `json:"lease,omitempty" doc:"With limit, if its policy is concurrent: a name for the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default: a new one, which the answer has." example:"export-17"`
 	ID     string     `json:"id,omitempty" doc:"Makes the takes such that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
 	TTL    string     `json:"ttl,omitempty" doc:"How long the id is remembered, and so the takes can be repeated and settled: 1s to 1h, or to the ttl of the limit. Default: that of the limit, or 10m. Not with the policy stream." example:"10m"`
@@ -84,7 +84,7 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 			return nil, web.InputProblem(err, part)
 		}
 		takes[i].TTL = ttl
-		if takes[i].Limit.Policy == limit.Concurrent && takes[i].Lease == "" && takes[i].N > 0 {
+		if takes[i].Limit.Policy.Traits().Slots && takes[i].Lease == "" && takes[i].N > 0 {
 			takes[i].Lease = limit.NewLease()
 		}
 	}

@@ -89,28 +89,30 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 
 // LimitState is one limit and what this process decided under it.
 type LimitState struct {
-	Limit        string    `json:"limit" doc:"The name of the limit." example:"login"`
-	Window       string    `json:"window" doc:"The length of the rolling window." example:"1m"`
-	Max          int64     `json:"max" doc:"How many hits are allowed in the window; 0: it refuses always, or is unlimited." example:"5"`
-	Unlimited    bool      `json:"unlimited,omitempty" doc:"True if it allows always, and counts nothing." example:"true"`
-	Policy       string    `json:"policy" doc:"How hits are kept: cells, log or stream; or concurrent: how many hold a slot at once." example:"log"`
-	Mode         string    `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
-	Fail         string    `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`
-	Key          string    `json:"key" doc:"The key template." example:"{key}"`
-	Variables    []string  `json:"variables" doc:"The parameters that /v1/limit needs in addition to limit." example:"[\"key\"]"`
-	Since        time.Time `json:"since" doc:"Decisions are counted from this moment on: the start of the process, or when the limit came into the file." example:"2026-11-21T08:00:00Z"`
-	Allowed      uint64    `json:"allowed" doc:"How many takes were allowed." example:"1200"`
-	Refused      uint64    `json:"refused" doc:"How many were refused." example:"7"`
-	Failed       uint64    `json:"failed" doc:"How many could not be decided." example:"0"`
-	WouldRefuse  uint64    `json:"would_refuse" doc:"How many would have been refused, if it were not in shadow mode." example:"0"`
-	AllowedRate  float64   `json:"allowed_per_second" doc:"Takes allowed per second, over the last minute." example:"1.5"`
-	RefusedRate  float64   `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
-	FailedRate   float64   `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
-	WouldRate    float64   `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
-	Share        *share    `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take. All processes together keep to max all the same."`
-	BusiestSince time.Time `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
-	Busiest      []busyKey `json:"busiest" doc:"The keys with most decisions, most first."`
-	OthersAtMost uint64    `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
+	Limit        string      `json:"limit" doc:"The name of the limit." example:"login"`
+	Window       string      `json:"window" doc:"The length of the rolling window." example:"1m"`
+	Max          int64       `json:"max" doc:"How many hits are allowed in the window; 0: it refuses always, or is unlimited." example:"5"`
+	Unlimited    bool        `json:"unlimited,omitempty" doc:"True if it allows always, and counts nothing." example:"true"`
+	Policy       namedPolicy `json:"policy" doc:"How hits are kept." example:"log"`
+	Kept         string      `json:"kept" doc:"The same in words." example:"in a log: exact"`
+	Slots        bool        `json:"slots,omitempty" doc:"True if max is how many hold a slot at once." example:"true"`
+	Mode         string      `json:"mode" doc:"enforce; or shadow: it refuses nothing." example:"enforce"`
+	Fail         string      `json:"fail" doc:"What happens without Redis: local, open or closed." example:"closed"`
+	Key          string      `json:"key" doc:"The key template." example:"{key}"`
+	Variables    []string    `json:"variables" doc:"The parameters that /v1/limit needs in addition to limit." example:"[\"key\"]"`
+	Since        time.Time   `json:"since" doc:"Decisions are counted from this moment on: the start of the process, or when the limit came into the file." example:"2026-11-21T08:00:00Z"`
+	Allowed      uint64      `json:"allowed" doc:"How many takes were allowed." example:"1200"`
+	Refused      uint64      `json:"refused" doc:"How many were refused." example:"7"`
+	Failed       uint64      `json:"failed" doc:"How many could not be decided." example:"0"`
+	WouldRefuse  uint64      `json:"would_refuse" doc:"How many would have been refused, if it were not in shadow mode." example:"0"`
+	AllowedRate  float64     `json:"allowed_per_second" doc:"Takes allowed per second, over the last minute." example:"1.5"`
+	RefusedRate  float64     `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
+	FailedRate   float64     `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
+	WouldRate    float64     `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
+	Share        *share      `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take. All processes together keep to max all the same."`
+	BusiestSince time.Time   `json:"busiest_since" doc:"The busiest keys are those since this moment: at most 10 minutes ago." example:"2026-11-21T09:55:00Z"`
+	Busiest      []busyKey   `json:"busiest" doc:"The keys with most decisions, most first."`
+	OthersAtMost uint64      `json:"others_at_most" doc:"No key that is not listed has had more decisions since then." example:"3"`
 }
 
 type share struct {

@@ -4,12 +4,6 @@ import { ago, apart, atSecond, compact, moment, number, sentence, shown, spoken 
 import { ask, call, clock } from "./api.js";
 
 const listed = 20; // busiest keys
-const policies = {
-  cells: "in cells: exact to a 60th of the window",
-  log: "in a log: exact",
-  stream: "in a stream: exact",
-  concurrent: "as leases: how many at once",
-};
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
 let limits = new Map(); // by name, as the service answered
@@ -80,7 +74,7 @@ function draw(all, one) {
 
 const room = (limit) => limit.unlimited
   ? "any number"
-  : `${number(limit.max)} ${limit.policy === "concurrent" ? "at once" : `in ${spoken(limit.window)}`}`;
+  : `${number(limit.max)} ${limit.slots ? "at once" : `in ${spoken(limit.window)}`}`;
 
 // rate is a number per second as it is read at a glance.
 const rate = (n) => (n === 0 ? "0" : n < 0.05 ? "< 0.1" : n < 100 ? n.toFixed(1) : compact(Math.round(n)));
@@ -162,7 +156,7 @@ function drawBusiest(limit) {
   const inAdvance = limit.share ? ` Each process takes up to ${number(limit.share.hits)} hits in advance.` : "";
   put(
     $("use-about"),
-    `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${policies[limit.policy]}. ` +
+    `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${limit.kept}. ` +
       `Without Redis, ${fails[limit.fail]}.${inAdvance}`,
   );
   drawFields(limit);
@@ -252,7 +246,7 @@ function showUse(limit, values, answer) {
   const text = limit.unlimited
     ? "Unlimited: nothing is counted"
     : `${number(used)} of ${number(limit.max)} used, ${number(answer.remaining)} left`;
-  const fits = answer.would_allow ?? answer.allowed, hit = limit.policy === "concurrent" ? "place" : "hit";
+  const fits = answer.would_allow ?? answer.allowed, hit = limit.slots ? "place" : "hit";
   const next = fits
     ? `The next ${hit} is allowed.`
     : answer.shadow ? `The next ${hit} is too many. In shadow mode it is allowed, and not counted.`
