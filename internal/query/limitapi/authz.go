@@ -45,7 +45,7 @@ func WithoutOriginal(r *http.Request) *http.Request {
 
 // getAuthz takes one hit for the request that a proxy asks about. It reads no body.
 func (s *Service) getAuthz(w http.ResponseWriter, r *http.Request) error {
-	takes, err := s.authzTakes(r)
+	takes, err := s.limits.authzTakes(r, s.Proxies)
 	if err != nil {
 		return web.InputProblem(err, web.InQuery)
 	}
@@ -57,32 +57,34 @@ func (s *Service) getAuthz(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Service) authzTakes(r *http.Request) ([]limit.Take, error) {
-	err := s.limits.checkCounting()
+// authzTakes chooses the limits by the path or by the parameters, but never by both: a path's query string is
+// that of the other request, which its client writes.
+func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take, error) {
+	err := l.checkCounting()
 	if err != nil {
 		return nil, err
 	}
 	if name := r.PathValue("limit"); name != "" {
-		lim, err := s.limits.lookup(name, "limit")
+		lim, err := l.lookup(name, "limit")
 		if err != nil {
 			return nil, err
 		}
-		return s.limits.fillTakes(&forwarded{request: r, proxies: s.Proxies, ownTarget: true}, []*limitfile.Limit{lim})
+		return l.fillTakes(&forwarded{request: r, proxies: proxies, ownTarget: true}, []*limitfile.Limit{lim})
 	}
 	params, err := authzParams.Parse(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := s.limits.authzLimits(params)
+	limits, err := l.authzLimits(params)
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{request: r, proxies: s.Proxies}
+	f := &forwarded{request: r, proxies: proxies}
 	err = f.chooseKey(params)
 	if err != nil {
 		return nil, err
 	}
-	return s.limits.fillTakes(f, limits)
+	return l.fillTakes(f, limits)
 }
 
 // authzLimits returns the limits that the parameters name, or the one of their numbers.
@@ -110,6 +112,8 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 	return out, nil
 }
 
+// fillTakes fills the key templates from the other request. It refuses limits with slots, because a proxy
+// frees none, and a key that no limit uses, because it would have no effect.
 func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take, error) {
 	out := make([]limit.Take, len(asked))
 	keyUsed := false
@@ -170,7 +174,8 @@ func textParam(name, about, example string) *huma.Param {
 		Examples: []any{example}}}
 }
 
-func (s *Service) describeAuthz(a *api.API) {
+// describeAuthz describes by hand what getAuthz answers, because a plain handler has no types to describe it.
+func describeAuthz(a *api.API) {
 	ask := authzQuestion
 	envoy := huma.Operation{
 		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
@@ -226,6 +231,8 @@ func (f *forwarded) chooseKey(params url.Values) (err error) {
 	return nil
 }
 
+// value returns a variable of a key template. It has an error in place of an empty key, which all requests
+// without one would share.
 func (f *forwarded) value(variable string) (string, error) {
 	switch variable {
 	case limitfile.VarKey:

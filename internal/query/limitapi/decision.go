@@ -102,17 +102,19 @@ func (o *TakeOutput) Write(w http.ResponseWriter) {
 func (s *Service) decide(ctx context.Context, takes []limit.Take, list string) (limit.Answer, error) {
 	answer, err := s.limiter.Take(ctx, takes)
 	if err == nil {
-		s.countDecisions(&answer)
+		s.outcomes.countDecisions(&answer)
 		return answer, nil
 	}
 	err = s.limitError(ctx, err, takes, list)
 	var bad *web.InputError
 	if !errors.As(err, &bad) {
-		s.countFailures(takes)
+		s.outcomes.countFailures(takes)
 	}
 	return answer, err
 }
 
+// newTakeOutput has the decisive decision at the top, so that a client reads the same fields for one take and
+// for several.
 func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
 	d := newTakeResult(decisive, a.Allowed)

@@ -21,6 +21,7 @@ import (
 
 const LimitPath = "/v1/limit"
 
+// registerLimit describes header.NAME by hand, because a parameter whose name varies has no tag.
 func (s *Service) registerLimit(a *api.API) {
 	header := &huma.Param{
 		Name: api.AnyHeader, In: web.InQuery, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"gold"}},
@@ -107,6 +108,7 @@ type resetParams struct {
 	Policy policyName `query:"policy" doc:"With window: the policy of the takes." example:"cells"`
 }
 
+// reset needs the policy with a window, because hits are kept under both, and deletes whatever max they had.
 func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, err error) {
 	err = s.limits.checkCounting()
 	if err != nil {
@@ -192,6 +194,7 @@ type totalCheck struct {
 	fail    limit.Fail
 }
 
+// parseTotalCheck allows n to be 0 and max to pass limit.MaxHits, unlike a take, because nothing is counted.
 func parseTotalCheck(item *takeItem) (j totalCheck, err error) {
 	if given := item.values(); len(given) > 0 {
 		return j, web.BadInput(given[0].name, "only with limit, if its key template has it")

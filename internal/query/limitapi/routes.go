@@ -32,8 +32,10 @@ func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.So
 	}
 	s := &Service{
 		Proxies: settings.Proxies, limits: limits, limiter: l, Counters: counters, redis: redis, failures: failures,
-		audit:   settings.Audit,
-		process: newProcess(), decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		audit: settings.Audit, process: newProcess(),
+	}
+	s.outcomes = outcomes{
+		limits: limits, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result " +
 				"would_refuse is of a limit in shadow mode, which refuses nothing.",
@@ -46,7 +48,7 @@ func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.So
 				"settled, or Redis does not answer).",
 		}, []string{"limit", "result"}),
 	}
-	metrics.Registry.MustRegister(s.decisions, s.settled)
+	metrics.Registry.MustRegister(s.outcomes.decisions, s.outcomes.settled)
 	return s, nil
 }
 
@@ -87,7 +89,7 @@ func (s *Service) Register(a *api.API, mux *http.ServeMux) {
 	s.registerSettle(a)
 	s.registerLimit(a)
 	s.registerLimits(a)
-	s.describeAuthz(a)
+	describeAuthz(a)
 	mux.Handle(AuthzPath, api.Handler(s.getAuthz))
 	mux.Handle(AuthzPath+"/{limit}", api.Handler(s.getAuthz))
 }

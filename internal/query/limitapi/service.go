@@ -34,18 +34,24 @@ type Service struct {
 	Counters scope.Counters
 	redis    *answer.Source
 	// limited to a few lines per minute, because clients decide how often something fails
-	failures  zerolog.Logger
+	failures zerolog.Logger
+	outcomes outcomes
+	process  string // as /v1/limits names it
+	audit    Audit
+}
+
+// outcomes counts what takes and settlements came to, for /metrics and GET /v1/limits.
+type outcomes struct {
+	limits    *limits
 	decisions *prometheus.CounterVec // by limit, result and source
 	settled   *prometheus.CounterVec // by limit and result
-	process   string                 // as /v1/limits names it
-	audit     Audit
 }
 
 // Audit begins a log line about a change by a request: who sent it, and from where.
 type Audit func(*http.Request) *zerolog.Event
 
-func (s *Service) countDecisions(a *limit.Answer) {
-	now := s.limits.now()
+func (o *outcomes) countDecisions(a *limit.Answer) {
+	now := o.limits.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		result, became := "refused", outcomeRefused
@@ -55,15 +61,15 @@ func (s *Service) countDecisions(a *limit.Answer) {
 		case d.Shadow:
 			result, became = "would_refuse", outcomeWouldRefuse
 		}
-		s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
-		s.limits.count(&d.Take, became, now)
+		o.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
+		o.limits.count(&d.Take, became, now)
 	}
 }
 
-func (s *Service) countFailures(takes []limit.Take) {
-	now := s.limits.now()
+func (o *outcomes) countFailures(takes []limit.Take) {
+	now := o.limits.now()
 	for i := range takes {
-		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		s.limits.count(&takes[i], outcomeFailed, now)
+		o.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+		o.limits.count(&takes[i], outcomeFailed, now)
 	}
 }

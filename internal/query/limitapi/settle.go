@@ -41,6 +41,8 @@ type SettleAnswer struct {
 	Settlements []SettleAnswer `json:"settlements,omitempty" doc:"If the request has settle: one per limit and key, in order."`
 }
 
+// registerSettle describes the problems of ids, too: a client must tell hits that stay counted from those that
+// cannot be settled.
 func (s *Service) registerSettle(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-settle", Method: http.MethodPost, Path: SettlePath,
@@ -63,21 +65,21 @@ func (s *Service) registerSettle(a *api.API) {
 
 // Settle checks a body and settles a take. Its errors are for the client.
 func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (SettleAnswer, error) {
-	takes, list, err := s.settleTakes(b)
+	takes, list, err := s.limits.settleTakes(b)
 	if err != nil {
 		return SettleAnswer{}, web.InputProblem(err, part)
 	}
 	a, err := s.limiter.Settle(ctx, takes)
 	if err != nil {
 		for i := range takes {
-			s.settled.WithLabelValues(takes[i].Limit.Name, "refused").Inc()
+			s.outcomes.settled.WithLabelValues(takes[i].Limit.Name, "refused").Inc()
 		}
 		return SettleAnswer{}, web.InputProblem(s.limitError(ctx, err, takes, list), part)
 	}
 	all, least := make([]SettleAnswer, len(takes)), 0
 	for i := range a.Decisions {
 		d, first := &a.Decisions[i], &a.Decisions[least]
-		all[i] = s.newSettleAnswer(d)
+		all[i] = s.outcomes.newSettleAnswer(d)
 		if first.Shadow && !d.Shadow || first.Shadow == d.Shadow && d.Remaining-d.Over < first.Remaining-first.Over {
 			least = i
 		}
@@ -89,7 +91,7 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 	return out, nil
 }
 
-func (s *Service) newSettleAnswer(d *limit.Decision) SettleAnswer {
+func (o *outcomes) newSettleAnswer(d *limit.Decision) SettleAnswer {
 	out, result := SettleAnswer{Over: d.Over, Remaining: d.Remaining, Repeated: d.Repeated, Limit: d.Take.Limit.Name,
 		Source: string(d.Source)}, "settled"
 	switch {
@@ -101,14 +103,14 @@ func (s *Service) newSettleAnswer(d *limit.Decision) SettleAnswer {
 	if d.Settled != nil {
 		out.Settled = *d.Settled
 	}
-	s.settled.WithLabelValues(out.Limit, result).Inc()
+	o.settled.WithLabelValues(out.Limit, result).Inc()
 	return out
 }
 
 // settleTakes checks the limits and keys of a body: one, or those of a list, for which list is its name.
-func (s *Service) settleTakes(b *settleBody) (takes []limit.Take, list string, err error) {
+func (l *limits) settleTakes(b *settleBody) (takes []limit.Take, list string, err error) {
 	items := b.Settle
-	switch err := s.limits.checkCounting(); {
+	switch err := l.checkCounting(); {
 	case err != nil:
 		return nil, "", err
 	case b.ID == "":
@@ -131,7 +133,7 @@ func (s *Service) settleTakes(b *settleBody) (takes []limit.Take, list string, e
 		case n == "":
 			return nil, list, web.BadInput(prefix+"n", "missing: must be how many hits there were, or 0 to cancel")
 		}
-		take, err := s.limits.parseTake(&takeItem{Subject: item.Subject, N: n, ID: b.ID}, prefix)
+		take, err := l.parseTake(&takeItem{Subject: item.Subject, N: n, ID: b.ID}, prefix)
 		if err != nil {
 			return nil, list, err
 		}

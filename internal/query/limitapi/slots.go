@@ -44,6 +44,7 @@ type ReleaseAnswer struct {
 	Limit    string `json:"limit" doc:"The name of the limit." example:"exports"`
 }
 
+// registerSlots registers renewals and releases together, because they have the same body.
 func (s *Service) registerSlots(a *api.API) {
 	body := func(about string) *huma.RequestBody {
 		return &huma.RequestBody{Description: about,
@@ -85,7 +86,7 @@ func leaseEnded(lease string) *web.Problem {
 
 // Renew checks a body and renews a lease. Its errors are for the client.
 func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAnswer, error) {
-	take, err := s.leaseTake(part, b)
+	take, err := s.limits.leaseTake(part, b)
 	if err != nil {
 		return RenewAnswer{}, err
 	}
@@ -105,7 +106,7 @@ func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAn
 
 // Release checks a body and releases a lease. Its errors are for the client.
 func (s *Service) Release(ctx context.Context, part string, b *placeBody) (ReleaseAnswer, error) {
-	take, err := s.leaseTake(part, b)
+	take, err := s.limits.leaseTake(part, b)
 	if err != nil {
 		return ReleaseAnswer{}, err
 	}
@@ -116,15 +117,15 @@ func (s *Service) Release(ctx context.Context, part string, b *placeBody) (Relea
 	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
 }
 
-func (s *Service) leaseTake(part string, b *placeBody) (take limit.Take, err error) {
-	err = s.limits.checkCounting()
+func (l *limits) leaseTake(part string, b *placeBody) (take limit.Take, err error) {
+	err = l.checkCounting()
 	if err != nil {
 		return take, err
 	}
 	if b.Limit == "" {
 		return take, web.BadInput("limit", "missing: name a limit with the policy concurrent").Problem(part)
 	}
-	take, err = s.limits.parseTake(&takeItem{Subject: b.Subject, Lease: b.Lease}, "")
+	take, err = l.parseTake(&takeItem{Subject: b.Subject, Lease: b.Lease}, "")
 	if err != nil {
 		return take, web.InputProblem(err, part)
 	}

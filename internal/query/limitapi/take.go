@@ -31,6 +31,7 @@ type takeBody struct {
 // ReadHeader takes the Idempotency-Key.
 func (b *takeBody) ReadHeader(h http.Header) { b.idempotencyKey = h.Get("Idempotency-Key") }
 
+// registerTake describes Idempotency-Key by hand, because a body's type describes no header.
 func (s *Service) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
@@ -95,6 +96,7 @@ func (s *Service) Take(ctx context.Context, part string, b *takeBody) (*TakeOutp
 	return newTakeOutput(&answer, list != ""), nil
 }
 
+// items gives n and id to all items that have none of their own, so that one id can name the whole request.
 func (b *takeBody) items() ([]takeItem, error) {
 	switch {
 	case b.ID == "":

@@ -121,6 +121,7 @@ type share struct {
 	Unspent int64   `json:"unspent" doc:"How many unspent hits this process has, of all keys: others cannot use them." example:"37"`
 }
 
+// state copies what is counted under the lock, so that one answer is of one moment.
 func (u *usage) state(now time.Time, keys int) LimitState {
 	u.mu.Lock()
 	defer u.mu.Unlock()

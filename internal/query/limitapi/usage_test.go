@@ -141,7 +141,7 @@ func BenchmarkDecided(b *testing.B) {
 		keys  int
 		named limitfile.Set
 	}{{"metrics", 1, nil}, {"one", 1, limitfile.Set{"login": lim}}, {"hundred", 100, limitfile.Set{"login": lim}}, {"new", len(keys), limitfile.Set{"login": lim}}} {
-		s := &Service{limits: &limits{now: time.Now}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
+		s := &outcomes{limits: &limits{now: time.Now}, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "d"}, []string{"limit", "result", "source"})}
 		s.limits.setLimits(c.named)
 		for _, parallel := range []bool{false, true} {
 			decide := func(i int) {
