@@ -428,7 +428,7 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 		}
 		take.asked = take.n
 		s.allowed = append(s.allowed, &take)
-		if take.id != "" && !take.local { // one of before that has the same id is forgotten
+		if take.id != "" && !take.local { // a previous one with the same id is forgotten
 			s.ids = slices.DeleteFunc(s.ids, func(known *boundTake) bool { return known.id == take.id })
 			s.ids = append(s.ids, &take)
 		}

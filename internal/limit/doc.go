@@ -13,6 +13,8 @@
 //	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
 //	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
 //
+// Scripts that are under way at the same time share round trips (trips.go).
+//
 // A settlement (ids.go) passes them, too. Renewals and releases of slots (slots.go) begin at fallback.
 //
 // # What it promises
@@ -36,7 +38,7 @@
 //
 // # What can go wrong
 //
-// If Redis is late or full, the limit's fail mode decides. A take whose reply was lost or late may still be
+// If Redis is late or full, the limit's fail mode decides, about all takes of a shared round trip. A take whose reply was lost or late may still be
 // counted, so a limit can refuse too much for up to a window, but never allow too much. If this process has
 // allowed the take, it can count twice. If a give-back without an id is repeated because its reply was lost,
 // hits are given back twice, and as many more are allowed. Without Redis nothing is settled: a take stays as
@@ -69,6 +71,6 @@
 // count hits without times as leases and others in cells. TestAFurtherPolicyNeedsLuaAndARow follows this
 // recipe. docs/limits.md has a column per policy.
 //
-// The only goroutines give back what is left of shares, or what Redis counted in vain; Limiter.Wait waits for
-// them.
+// The only goroutines send shared round trips, or give back what is left of shares or what Redis counted in
+// vain; Limiter.Wait waits for them.
 package limit

@@ -87,8 +87,17 @@ func (f *fallback) classify(key string, err error) error {
 		f.breaker.succeeded()
 		return &downError{ErrFull}
 	}
+	if shared, ok := errors.AsType[*tripError](err); ok {
+		if !shared.trip.failed.Swap(true) {
+			f.breaker.failed("", f.now())
+		}
+		return &downError{err}
+	}
 	late := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
-	f.breaker.failed(key, late, f.now())
+	if !late {
+		key = severalKeys
+	}
+	f.breaker.failed(key, f.now())
 	return &downError{err}
 }
 
@@ -236,7 +245,7 @@ type breaker struct {
 	failures atomic.Int64           // in a row
 
 	mu      sync.Mutex // for slowKey, and for changes of the others
-	slowKey string     // of all failures; empty if they have none in common, or one was no timeout
+	slowKey string     // that all failures can be about; empty, or severalKeys
 }
 
 // mayAsk reports whether Redis may be asked about a key. After openFor one caller may, others on its success.
@@ -261,23 +270,26 @@ func (b *breaker) succeeded() {
 	b.until.Store(0)
 }
 
-// failed records a failure about a key; slow means that no reply came in time.
-func (b *breaker) failed(key string, slow bool, now time.Time) {
+// severalKeys stands in place of a key if a failure was no timeout, or if failures have no key in common.
+const severalKeys = "*"
+
+// failed records a failure: a timeout about a key, or about an unknown one of several if key is empty.
+func (b *breaker) failed(key string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	failures := b.failures.Add(1)
 	switch {
-	case !slow, failures > 1 && b.slowKey != key:
-		b.slowKey = ""
-	default:
+	case failures == 1, b.slowKey == "":
 		b.slowKey = key
+	case key != "" && key != b.slowKey:
+		b.slowKey = severalKeys
 	}
 	if failures < failuresInARow {
 		return
 	}
 	b.only.Store(nil)
-	if b.slowKey != "" {
-		b.only.Store(&key)
+	if slow := b.slowKey; slow != "" && slow != severalKeys {
+		b.only.Store(&slow)
 	}
 	b.until.Store(now.Add(openFor).UnixNano())
 }

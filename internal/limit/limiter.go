@@ -61,7 +61,7 @@ type verdict struct {
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
 	p := &process{now: time.Now, timeout: func() time.Duration { return timeout }}
 	_, cluster := client.(*redis.ClusterClient)
-	store := &redisStore{client: client, scripts: scripts}
+	store := &redisStore{client: client, scripts: scripts, background: &p.background}
 	memory := &refusals{process: p}
 	last := &remote{process: p, store: store, cluster: cluster, takenBack: memory.forget}
 	own := &accounts{process: p, next: last}

@@ -179,8 +179,12 @@ func TestBreakerLeavesRedisAloneIfItFails(t *testing.T) {
 		for event := range strings.SplitSeq(given, ", ") {
 			key, what, _ := strings.Cut(event, " ")
 			switch what {
-			case "is slow", "fails":
-				b.failed(key, what == "is slow", now)
+			case "is slow":
+				b.failed(key, now)
+			case "fails":
+				b.failed(severalKeys, now)
+			case "is late": // a trip
+				b.failed("", now)
 			case "answers":
 				b.succeeded()
 			}

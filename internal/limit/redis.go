@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,8 +19,10 @@ import (
 
 // redisStore keeps hits in Redis. Every decision is one script.
 type redisStore struct {
-	client  redis.UniversalClient
-	scripts *scriptSet
+	client     redis.UniversalClient
+	scripts    *scriptSet
+	background *sync.WaitGroup
+	trips      sync.Map // *trips by node
 }
 
 //go:embed lua
@@ -85,10 +88,17 @@ func source(name string) string {
 
 func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error) {
 	script, keys, args := s.command(m, &r, at)
+	sent, shared := &sentScript{ctx: ctx, script: script, keys: keys, args: args}, isShareable(m, &r)
 	var reply []any
 	err = redisconn.Repeat(ctx, isRepeatable(m, &r), func() error {
-		return s.onMaster(ctx, r.keys[0], func(node redis.Scripter) (err error) {
-			reply, err = script.Run(ctx, node, keys, args...).Slice()
+		return s.onMaster(ctx, r.keys[0], func(node redis.UniversalClient) (err error) {
+			if !shared {
+				reply, err = sent.runAlone(node)
+				return err
+			}
+			shared = false // what is sent again goes alone
+			own, _ := s.trips.LoadOrStore(node, &trips{node: node, background: s.background})
+			reply, err = own.(*trips).run(sent, r.keys[0], len(r.takes))
 			return err
 		})
 	})
@@ -200,7 +210,7 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 	ends int64, err error) {
 	var v []int64
 	err = redisconn.Repeat(ctx, action == "renew", func() error {
-		return s.onMaster(ctx, key, func(node redis.Scripter) (err error) {
+		return s.onMaster(ctx, key, func(node redis.UniversalClient) (err error) {
 			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(),
 				take.Lease, string(take.Limit.Policy)).Int64Slice()
 			return err
@@ -216,13 +226,14 @@ func (s *redisStore) lease(ctx context.Context, action string, take *Take, key s
 }
 
 func (s *redisStore) forget(ctx context.Context, key string) error {
-	return s.onMaster(ctx, key, func(node redis.Scripter) error { return node.(redis.Cmdable).Unlink(ctx, key).Err() })
+	return s.onMaster(ctx, key, func(node redis.UniversalClient) error { return node.Unlink(ctx, key).Err() })
 }
 
 // onMaster calls run with a client of the node that has the key. A cluster client would retry a lost command,
 // and a take could count twice. If the key has moved, the node did nothing. While its slot moves, no node
 // does anything, because a script has keys on both or none. Then run is called again, until ctx ends.
-func (s *redisStore) onMaster(ctx context.Context, key string, run func(redis.Scripter) error) error {
+func (s *redisStore) onMaster(ctx context.Context, key string,
+	run func(redis.UniversalClient) error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return run(s.client)
