@@ -38,12 +38,13 @@
 //
 // # What can go wrong
 //
-// If Redis is late or full, the limit's fail mode decides, about all takes of a shared round trip. A take whose reply was lost or late may still be
-// counted, so a limit can refuse too much for up to a window, but never allow too much. If this process has
-// allowed the take, it can count twice. If a give-back without an id is repeated because its reply was lost,
-// hits are given back twice, and as many more are allowed. Without Redis nothing is settled: a take stays as
-// it was taken, and what a settlement would have added is lost if it is not repeated. A fail-over of Redis
-// loses what the new master had not received, so as many hits can be allowed again.
+// If Redis is late or full, the limit's fail mode decides, about all takes of a shared round trip. A take
+// whose reply was lost or late may still be counted, so a limit can refuse too much for up to a window, but
+// never allow too much. If this process has allowed the take, it can count twice. If a give-back without an
+// id is repeated because its reply was lost, hits are given back twice, and as many more are allowed.
+// Without Redis nothing is settled: a take stays as it was taken, and what a settlement would have added is
+// lost if it is not repeated. A fail-over of Redis loses what the new master had not received, so as many
+// hits can be allowed again.
 //
 // Beyond LocalKeys keys a process forgets some of those used longest ago; without Redis it can allow their
 // hits once more.

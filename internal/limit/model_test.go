@@ -170,6 +170,11 @@ func (m *model) give(clock, n int64) (given int64) {
 			h.n -= less
 			n, given = n-less, given+less
 		}
+		for i := range m.hits { // a stream keeps what is ahead of hits that were given back as one entry
+			if h := &m.hits[i]; !ahead && given > 0 && m.keeps && !m.cells && h.at > at.now {
+				h.at = at.newest
+			}
+		}
 	}
 	m.hits = slices.DeleteFunc(m.hits, func(h hits) bool { return h.n == 0 })
 	return given

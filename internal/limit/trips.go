@@ -23,14 +23,14 @@ const (
 	maxSuspects = 10_000
 )
 
-// trips lets cheap scripts share round trips to a node of Redis. If fewer than maxTrips are under way, a script
-// is sent at once, alone. Otherwise it joins the next trip, which departs when one returns, or after
+// trips lets cheap scripts share round trips to a node of Redis. If fewer than maxTrips are under way, a
+// script is sent at once, alone. Otherwise it joins the next trip, which departs when one returns, or after
 // gatherAtMost.
 //
-// A trip has a context of its own, until the latest deadline. Each caller waits by its own, and one that goes
-// away takes no other's answer along; if it is gone before the trip departs, its script is not sent. Errors in
-// replies are per script. If the trip fails, that is one failure, and no evidence about a key: its keys then
-// go alone, until Redis answers about them.
+// A trip has a context of its own, until the latest deadline. Each caller waits by its own, and one that
+// goes away takes no other's answer along; if it is gone before the trip departs, its script is not sent.
+// Errors in replies are per script. If the trip fails, that is one failure, and no evidence about a key:
+// its keys then go alone, until Redis answers about them.
 type trips struct {
 	node       redis.Cmdable
 	background *sync.WaitGroup

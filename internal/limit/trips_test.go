@@ -199,8 +199,8 @@ func TestCallersLeaveTheirTrip(t *testing.T) {
 	require.EqualValues(t, 1, mustTake(t, limiter, takeOf(l, "stays", 0)).Decisions[0].Upper)
 }
 
-// A shared trip that is late is one failure, and no evidence about a key. Its keys go alone then, so a slow one
-// leaves the others to Redis.
+// A shared trip that is late is one failure, and no evidence about a key. Its keys go alone then, so a slow
+// one leaves the others to Redis.
 func TestLateTripIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	limiter, g, _ := gated(t, "late")

@@ -41,8 +41,8 @@ type SettleAnswer struct {
 	Settlements []SettleAnswer `json:"settlements,omitempty" doc:"If the request has settle: one per limit and key, in order."`
 }
 
-// registerSettle describes the problems of ids, too: a client must tell hits that stay counted from those that
-// cannot be settled.
+// registerSettle describes the problems of ids, too: a client must tell hits that stay counted from those
+// that cannot be settled.
 func (s *Service) registerSettle(a *api.API) {
 	op := a.Operation(huma.Operation{
 		OperationID: "post-settle", Method: http.MethodPost, Path: SettlePath,
