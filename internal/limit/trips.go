@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -48,6 +49,7 @@ type trip struct {
 	deadline time.Time
 	timer    *time.Timer
 	done     chan struct{} // closed when the replies are there
+	err      error         // of the whole
 	failed   atomic.Bool   // a caller has reported that it failed
 }
 
@@ -111,13 +113,16 @@ func (t *trips) run(s *sentScript, key string, takes int) ([]any, error) {
 	case <-s.ctx.Done():
 		return nil, t.failed(joined, key, s.ctx.Err())
 	}
+	if s.reply == nil { // it was gone before the trip departed
+		return nil, t.failed(joined, key, s.ctx.Err())
+	}
 	reply, err := s.reply.Slice()
 	var answered redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "NOSCRIPT"):
 		return s.runAlone(t.node)
-	case err != nil && !errors.As(err, &answered):
-		return nil, t.failed(joined, key, err)
+	case s.reply.Val() == nil && !errors.As(err, &answered): // without a connection, only the trip has an error
+		return nil, t.failed(joined, key, cmp.Or(s.reply.Err(), joined.err))
 	}
 	return reply, err
 }
@@ -190,5 +195,5 @@ func (t *trip) send(node redis.Cmdable) {
 			s.reply = s.script.EvalSha(ctx, pipe, s.keys, s.args...)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each script has its error
+	_, t.err = pipe.Exec(ctx)
 }
