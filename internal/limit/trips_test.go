@@ -244,7 +244,9 @@ func TestLateTripIsNoEvidence(t *testing.T) {
 	require.LessOrEqual(t, limiter.fallback.breaker.failures.Load(), int64(1), "the takes of one trip")
 	open()
 	for range 2 * failuresInARow {
+		limiter.timeout = after(200 * time.Millisecond)
 		require.Equal(t, SourceLocal, take("slow"))
+		limiter.timeout = after(stack.Hung)
 		for _, key := range keys[1:] {
 			require.Equal(t, SourceRedis, take(key))
 		}
