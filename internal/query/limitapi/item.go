@@ -67,22 +67,17 @@ func (i *Subject) fill(lim *limitfile.Limit, prefix string) (caller, under strin
 	if lim.Name != "" {
 		name = web.Excerpt(lim.Name)
 	}
-	variables, given := lim.Key.Variables(), i.values()
+	variables, fields := lim.Key.Variables(), i.values()
 	if i.Key != "" && !lim.Key.Uses(limitfile.VarKey) {
 		return "", "", web.BadInput(prefix+"key", "the key template of %s is %s: leave it out", name, lim.Key)
 	}
-	for _, v := range given {
-		if !slices.ContainsFunc(variables, func(variable string) bool {
-			return limitfile.SameVariable(v.variable, variable)
-		}) {
-			return "", "", web.BadInput(prefix+v.name, "the key template of %s is %s: leave it out", name, lim.Key)
+	for _, f := range fields {
+		if !slices.ContainsFunc(variables, f.fills) {
+			return "", "", web.BadInput(prefix+f.name, "the key template of %s is %s: leave it out", name, lim.Key)
 		}
 	}
 	for _, variable := range variables {
-		if variable != limitfile.VarKey && !slices.ContainsFunc(given,
-			func(v struct{ name, variable, text string }) bool {
-				return limitfile.SameVariable(v.variable, variable)
-			}) {
+		if variable != limitfile.VarKey && !slices.ContainsFunc(fields, func(f field) bool { return f.fills(variable) }) {
 			return "", "", web.BadInput(prefix+variable, "missing: the key template of %s is %s", name, lim.Key)
 		}
 	}
@@ -122,34 +117,37 @@ func (i *Subject) value(variable, prefix string) (string, error) {
 		return web.PlainPath(i.Path), nil
 	}
 	out := ""
-	for _, given := range i.values() {
-		if limitfile.SameVariable(given.variable, variable) {
-			if out != "" {
-				return "", web.BadInput(prefix+given.name, "given twice: must be given once")
-			}
-			out = textproto.TrimString(given.text)
-			if out == "" {
-				return "", web.BadInput(prefix+given.name, "empty: must be the value of a header")
-			}
+	for _, f := range i.values() {
+		switch text := textproto.TrimString(f.text); {
+		case !f.fills(variable):
+		case out != "":
+			return "", web.BadInput(prefix+f.name, "given twice: must be given once")
+		case text == "":
+			return "", web.BadInput(prefix+f.name, "empty: must be the value of a header")
+		default:
+			out = text
 		}
 	}
 	return out, nil
 }
 
-// values returns the given variables other than the key, with their names in the request.
-func (i *Subject) values() (out []struct{ name, variable, text string }) {
-	add := func(name, variable, text string) {
-		if text != "" {
-			out = append(out, struct{ name, variable, text string }{name, variable, text})
+// field is a field of a request, and the variable of key templates that it fills.
+type field struct{ name, variable, text string }
+
+func (f field) isGiven() bool { return f.text != "" }
+
+func (f field) fills(variable string) bool { return limitfile.SameVariable(f.variable, variable) }
+
+// values returns the given variables other than the key.
+func (i *Subject) values() (out []field) {
+	for _, f := range []field{{"ip", limitfile.VarIP, i.IP}, {"method", limitfile.VarMethod, i.Method},
+		{"host", limitfile.VarHost, i.Host}, {"path", limitfile.VarPath, i.Path}} {
+		if f.isGiven() {
+			out = append(out, f)
 		}
 	}
-	add("ip", limitfile.VarIP, i.IP)
-	add("method", limitfile.VarMethod, i.Method)
-	add("host", limitfile.VarHost, i.Host)
-	add("path", limitfile.VarPath, i.Path)
 	for _, name := range slices.Sorted(maps.Keys(i.Header)) {
-		out = append(out, struct{ name, variable, text string }{api.HeaderParam + name, limitfile.HeaderVariable(name),
-			i.Header[name]})
+		out = append(out, field{api.HeaderParam + name, limitfile.HeaderVariable(name), i.Header[name]})
 	}
 	return out
 }
@@ -157,11 +155,8 @@ func (i *Subject) values() (out []struct{ name, variable, text string }) {
 // chooseLimit returns the named limit, or the one of the numbers if the settings allow them.
 func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, error) {
 	given := ""
-	for _, number := range item.numbers() {
-		if number.text != "" {
-			given = number.name
-			break
-		}
+	if i := slices.IndexFunc(item.numbers(), field.isGiven); i >= 0 {
+		given = item.numbers()[i].name
 	}
 	switch {
 	case item.Fail != "":
@@ -224,8 +219,9 @@ const (
 	addressHint = "an address, such as 203.0.113.7 or 2001:db8::1"
 )
 
-func (i *takeItem) numbers() []struct{ name, text string } {
-	return []struct{ name, text string }{{"window", i.Window}, {"max", string(i.Max)}, {"policy", string(i.Policy)}}
+func (i *takeItem) numbers() []field {
+	return []field{{name: "window", text: i.Window}, {name: "max", text: string(i.Max)},
+		{name: "policy", text: string(i.Policy)}}
 }
 
 func limitWindow(prefix, text string) (time.Duration, error) {

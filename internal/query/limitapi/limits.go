@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -61,10 +62,8 @@ func (l *limits) count(take *limit.Take, o outcome, now time.Time) {
 
 // servesTakes reports whether takes are served, and whether some of them can be decided without Redis.
 func (l *limits) servesTakes() (takes, withoutRedis bool) {
-	named := l.named.Load()
-	takes = l.mode == TakeAny || l.mode == TakeNamed && len(named) > 0
-	withoutRedis = l.mode == TakeAny // whose limits are local then
-	for _, lim := range named {
+	takes, withoutRedis = l.countsTakes(), l.mode == TakeAny // whose limits are local then
+	for _, lim := range l.named.Load() {
 		withoutRedis = withoutRedis || lim.Fail != limit.FailClosed
 	}
 	return takes, takes && withoutRedis
@@ -118,15 +117,10 @@ const (
 )
 
 func (m *TakeMode) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "named":
-		*m = TakeNamed
-	case "any":
-		*m = TakeAny
-	case "off":
-		*m = TakeOff
-	default:
-		return fmt.Errorf("named, any or off")
+	i := slices.Index([]string{TakeNamed: "named", TakeAny: "any", TakeOff: "off"}, string(text))
+	if i < 0 {
+		return errors.New("named, any or off")
 	}
+	*m = TakeMode(i)
 	return nil
 }

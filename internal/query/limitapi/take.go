@@ -109,14 +109,12 @@ func (b *takeBody) items() ([]takeItem, error) {
 	if len(b.Take) == 0 {
 		return []takeItem{single}, nil
 	}
-	for _, f := range append(single.numbers(), struct{ name, text string }{"limit", b.Limit},
-		struct{ name, text string }{"key", b.Key}, struct{ name, text string }{"lease", b.Lease}) {
-		if f.text != "" {
+	fields := append(single.numbers(), field{name: "limit", text: b.Limit}, field{name: "key", text: b.Key},
+		field{name: "lease", text: b.Lease})
+	for _, f := range append(fields, single.values()...) {
+		if f.isGiven() {
 			return nil, web.BadInput(f.name, "not together with take: write it into the items of take")
 		}
-	}
-	if given := single.values(); len(given) > 0 {
-		return nil, web.BadInput(given[0].name, "not together with take: write it into the items of take")
 	}
 	if len(b.Take) > MaxTakes {
 		return nil, web.BadInput("take", "%d takes in one request: at most %d are allowed", len(b.Take), MaxTakes)
