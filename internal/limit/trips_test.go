@@ -187,8 +187,8 @@ func TestCallersLeaveTheirTrip(t *testing.T) {
 	require.EqualValues(t, 1, mustTake(t, limiter, takeOf(l, "stays", 0)).Decisions[0].Upper)
 }
 
-// Whoever is gone before a trip departs does not travel.
-func TestTripsLeaveWithoutThoseWhoAreGone(t *testing.T) {
+// A script whose caller is gone before the trip departs is not sent.
+func TestTripsLeaveOutWhatNoCallerWaitsFor(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t).Client()
 	gone, cancel := context.WithCancel(t.Context())
