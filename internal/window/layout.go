@@ -12,6 +12,9 @@ type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if unique values are not counted
 	Shards      int
+	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits: in namespaces whose record
+	// has version 3.
+	Sparse bool
 }
 
 // MaxShards bounds SHARDS: each stream has a cursor per shard, which moves every second if there are hits.

@@ -66,7 +66,7 @@ func (s *Settings) Validate() error {
 		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers,
 			MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
-	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
+	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards, Sparse: true}
 	if !hit.ValidSubject(s.Subject) {
 		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, MustBe: subjectForm}
 	}

@@ -28,7 +28,8 @@ type Built struct {
 	CompleteFrom int64
 }
 
-// Run changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
+// Run changes the tiers of a namespace in which no worker counts. The new ones have sparse logs and sums, so a
+// namespace without is changed also if its tiers stay. After an interruption, call it with the
 // same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
 // same.
 func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress) (built []Built, changed bool,
@@ -42,7 +43,7 @@ func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress
 	}
 	same := have.Tiers.AnswersLike(tiers)
 	switch {
-	case have.Change == nil && same:
+	case have.Change == nil && same && have.Sparse:
 		return builtOf(have.Tiers), false, nil
 	case have.Change == nil:
 		next := tiers.InGeneration(have.Tiers[0].Generation + 1)
@@ -51,7 +52,7 @@ func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress
 			return nil, false, err
 		}
 	// no worker may count before all that was built is gone: the next change builds there
-	case have.Change.Phase == schema.Building && same:
+	case have.Change.Phase == schema.Building && same && !have.Change.Other.AnswersLike(tiers):
 		if have, err = endChange(ctx, s, have, tell); err != nil {
 			return nil, false, err
 		}
@@ -129,6 +130,7 @@ func setChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, t
 	c *schema.Change) (schema.LayoutRecord, error) {
 	next := have
 	next.Tiers, next.Change = tiers, c
+	next.Sparse = have.Sparse || c != nil && c.Phase == schema.Switched // whatever a change builds
 	return next, swapLayout(ctx, s, have, next)
 }
 

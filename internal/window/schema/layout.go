@@ -50,8 +50,9 @@ type tiersJSON struct {
 	CompleteFrom []int64 `json:"complete_from,omitempty"`
 }
 
-// Version 2 has a generation or a change. Programs that do not know these must not read or count by it.
-const layoutVersion, ChangedVersion, LayoutHash = 1, 2, "xxhash64"
+// Programs must not read or count by versions that they do not know. Version 2 has a generation or a change.
+// Version 3 has sparse logs and sums (window.Layout.Sparse), and may have a generation or a change.
+const layoutVersion, ChangedVersion, SparseVersion, LayoutHash = 1, 2, 3, "xxhash64"
 
 func tiersToJSON(ts window.Tiers) tiersJSON {
 	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.EpochCells(), Generation: ts[0].Generation}
@@ -100,6 +101,9 @@ func (r LayoutRecord) Encode() string {
 	if record.Generation > 0 || record.Change != nil {
 		record.Version = ChangedVersion
 	}
+	if r.Sparse {
+		record.Version = SparseVersion
+	}
 	out, err := json.Marshal(record)
 	if err != nil {
 		panic(err) // strings and integers always encode
@@ -113,10 +117,10 @@ func ParseLayoutRecord(text string) (LayoutRecord, error) {
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	if found.Version != layoutVersion && found.Version != ChangedVersion || found.Hash != LayoutHash {
-		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d and %d "+
+	if found.Version < layoutVersion || found.Version > SparseVersion || found.Hash != LayoutHash {
+		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d to %d "+
 			"and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
-			ErrBadLayout, found.Version, found.Hash, layoutVersion, ChangedVersion, LayoutHash)
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, SparseVersion, LayoutHash)
 	}
 	tiers, err := found.tiersJSON.parse()
 	if err != nil {
@@ -126,8 +130,8 @@ func ParseLayoutRecord(text string) (LayoutRecord, error) {
 	if err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
 	}
-	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards},
-		id: found.ID}
+	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards,
+		Sparse: found.Version == SparseVersion}, id: found.ID}
 	if err := window.ValidateLayout(out.Layout); err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
@@ -247,15 +251,16 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
-var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its hashes span other " +
-	"times now")
+// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now, or rare counters have
+// logs now, or have none.
+var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its keys are others now")
 
 // EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
 // ErrRecreated.
 func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 	have, err := s.OpenLayout(ctx, want)
-	if err == nil && !slices.Equal(have.Tiers, want.Tiers) { // the unique tiers have no spans that could differ
+	// The unique tiers have no spans that could differ.
+	if err == nil && (!slices.Equal(have.Tiers, want.Tiers) || have.Sparse != want.Sparse) {
 		return ErrRecreated
 	}
 	return err
@@ -263,7 +268,7 @@ func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 
 // OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
 // none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
-// while they are being changed. The span of hashes is the one with which the namespace was created.
+// while they are being changed. The span of hashes, and whether there are logs, are as when the namespace was created.
 func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layout, error) {
 	id := s.ID()
 	if id == "" {

@@ -85,6 +85,7 @@ func FuzzParseCursor(f *testing.F) {
 func FuzzDecodeLayout(f *testing.F) {
 	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
 	f.Add(`{"version":2}`)
+	f.Add(`{"version":3,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
 		found, err := ParseLayoutRecord(text)
@@ -92,7 +93,7 @@ func FuzzDecodeLayout(f *testing.F) {
 			return
 		}
 		again, err := ParseLayoutRecord(found.Encode())
-		if err != nil || again.id != found.id || again.Shards != found.Shards || !slices.Equal(again.Tiers, found.Tiers) {
+		if err != nil || again.id != found.id || again.Shards != found.Shards || again.Sparse != found.Sparse || !slices.Equal(again.Tiers, found.Tiers) {
 			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, found, again, err)
 		}
 	})
@@ -116,7 +117,13 @@ func TestLayoutRecordComesBack(t *testing.T) {
 	text := record.Encode()
 	require.Equal(t, `{"version":1,"tiers":"`+window.DefaultTiers+
 		`","epoch_cells":256,"uniques_listed":true,"shards":16,"hash":"xxhash64","id":"A"}`, text)
-	for known, other := range map[string]string{`"version":1`: `"version":3`, "xxhash64": "fnv"} {
+	record.Sparse = true
+	text3 := record.Encode()
+	require.Equal(t, strings.Replace(text, `"version":1`, `"version":3`, 1), text3)
+	sparse, err := ParseLayoutRecord(text3)
+	require.NoError(t, err)
+	require.True(t, sparse.Sparse)
+	for known, other := range map[string]string{`"version":1`: `"version":4`, "xxhash64": "fnv"} {
 		_, err := ParseLayoutRecord(strings.Replace(text, known, other, 1))
 		require.ErrorIs(t, err, ErrBadLayout)
 		require.ErrorContains(t, err, "TALLYROLL_NAMESPACE")
