@@ -31,6 +31,7 @@ import (
 func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.sparse = true
 	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("INGEST_MAX_COMMANDS=40") // commits in parts
 	for i := range 5 {
@@ -65,6 +66,42 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	got := r.audit(func(a *auditor) { a.memory, a.filled = memory, func(bytes int) { most = max(most, bytes) } })
 	if got.err != nil || got.took < 5 || got.hits != whole.hits || got.counters != whole.counters || got.differences < 600*3 || most > memory {
 		t.Errorf("%v, %d passes, %d bytes, %s, want as %s", got.err, got.took, most, got.String(), whole.String())
+	}
+}
+
+// A log that is changed by hand shows in every tier, and one that is no log is named.
+func TestChangedLogsAreFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sparse = true
+	r.createStream("HITS", "hits.>")
+	stop, _ := r.start()
+	now := time.Now().UnixMilli()
+	for i := range 80 {
+		r.publish("hits.x", fmt.Sprintf(`{"key":"c%d","ts":%d}`, i%40, now))
+	}
+	r.awaitApplied("HITS")
+	stop()
+	r.mustFindNothing()
+	ctx, key := t.Context(), r.keys("test:{*}:s:*:c7")[0]
+	text, restore := r.client.Get(ctx, key).Val(), r.keep()
+	for name, c := range map[string]struct {
+		change func()
+		parts  []string
+	}{
+		"a cell that comes again": {func() { r.client.Append(ctx, key, text[1:]) }, []string{`counter "c7", tier 1m/1h`, `counter "c7", tier 1h/32d`, "Redis has 4 hits, the streams 2"}},
+		"no cell":                 {func() { r.client.Set(ctx, key, text[:1], redis.KeepTTL) }, []string{`counter "c7", tier 1h/32d`, "Redis has 0 hits, the streams 2"}},
+		"no header":               {func() { r.client.Set(ctx, key, text[1:], redis.KeepTTL) }, []string{key, "not a sparse log"}},
+		"no expiry":               {func() { r.client.Persist(ctx, key) }, []string{key, "it never expires"}},
+		"no name":                 {func() { r.client.Del(ctx, r.keys("test:{*}:names:*")...) }, []string{key, "its counter is not listed among the names"}},
+	} {
+		c.change()
+		got := r.audit()
+		for _, part := range c.parts {
+			require.Contains(t, got.text, part, name)
+		}
+		restore()
+		r.mustFindNothing()
 	}
 }
 
@@ -648,7 +685,7 @@ func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 		require.ErrorContains(t, r.audit().err, part)
 	}
 	says("no worker has counted in the namespace test yet")
-	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4}
+	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4, Sparse: true}
 	require.NoError(t, r.store.EnsureLayout(t.Context(), layout))
 	says("no stream has a cursor")
 	r.createStream("HITS", "hits.>")
@@ -662,8 +699,8 @@ func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 	r.createStream("HITS", "hits.>")
 	says("its cursors are about one created at")
 	restore := r.keep()
-	r.client.Set(t.Context(), "test:layout", `{"version":3}`, 0)
-	says("this program reads versions 1 and 2")
+	r.client.Set(t.Context(), "test:layout", `{"version":9}`, 0)
+	says("this program reads versions 1 to 3")
 	restore()
 	r.client.HSet(t.Context(), "test:streams", "HITS", time.Now().UnixMilli())
 	says("all streams of the namespace test have ended")

@@ -35,6 +35,8 @@
 //
 // # What can be decided
 //
+// A hit may be in the hashes of all tiers that held it, or in a sparse log: a cell is what both have of it.
+//
 // Redis has hits of messages that a stream no longer holds: discarded by age or size, purged, deleted, rolled
 // back, or gone with the stream. A message counts no later than it was stored. So each stream has a moment up
 // to which missing messages may have been stored, and what begins later is complete:
@@ -65,9 +67,9 @@
 //
 //   - The stream must hold the message that a cursor names, stored at the same nanosecond, and not end before
 //     it. Otherwise the cursor was changed, or the stream was rolled back with no worker to notice.
-//   - All keys of the namespace are read once, for hashes, unique cells, names and summaries that never
-//     expire or expire too early, counters whose coarsest hash or unique cell is not listed, unknown keys,
-//     and cursors of unlisted streams. A later expiry loses nothing: tools that copy keys by their TTL
+//   - All keys of the namespace are read once, for hashes, logs, unique cells, names and summaries that never
+//     expire or expire too early, counters whose coarsest hash, log or unique cell is not listed, unknown
+//     keys, and cursors of unlisted streams. A later expiry loses nothing: tools that copy keys by their TTL
 //     leave one.
 //
 // # What it cannot judge

@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -21,6 +22,7 @@ import (
 	"tallyroll/internal/consume"
 	"tallyroll/internal/platform/progress"
 	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 	"tallyroll/internal/worker"
 	"tallyroll/tests/stack"
@@ -36,6 +38,7 @@ type rig struct {
 	js     jetstream.JetStream
 	client redis.UniversalClient
 	store  *schema.Store
+	sparse bool // rare counters have logs
 }
 
 func newRig(t *testing.T) *rig {
@@ -56,6 +59,14 @@ func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 		"INGEST_FLUSH_INTERVAL=20ms", fmt.Sprintf("INGEST_ADDR=127.0.0.1:%d", stack.FreePort(r.t)),
 	}, env...)...)
 	require.NoError(r.t, err)
+	tiers, err := window.ParseTiers(settings.Tiers)
+	require.NoError(r.t, err)
+	uniques, err := window.ParseUniqueTiers(settings.UniqueTiers)
+	require.NoError(r.t, err)
+	if _, err := r.store.Layout(r.t.Context()); errors.Is(err, schema.ErrNoLayout) { // else there was a worker before
+		layout := window.Layout{Tiers: tiers, UniqueTiers: uniques, Shards: settings.Shards, Sparse: r.sparse}
+		require.NoError(r.t, schema.NewStore(r.client, "test").EnsureLayout(r.t.Context(), layout))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, signals := make(chan error, 1), make(chan os.Signal)
 	go func() {

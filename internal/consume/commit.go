@@ -257,6 +257,7 @@ func (c *committer) commit(ctx context.Context, l *load, next goal, now time.Tim
 func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells *window.ShardBatch,
 	target window.Cursor) error {
 	w := c.writers[shard]
+	w.Place(cells)
 	for cells, cursor := range cells.Split(w.position, target, c.Limits.MaxCommands) {
 		if ctx.Err() != nil {
 			return ctx.Err()

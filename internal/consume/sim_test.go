@@ -194,7 +194,7 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if err != nil {
 		panic(err)
 	}
-	w.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: p.shards}
+	w.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: p.shards, Sparse: p.logBytes > 0}
 	for i := range uniqueTiers {
 		w.singleUnique = append(w.singleUnique, window.Layout{Tiers: uniqueTiers[i : i+1], Shards: 1})
 	}
@@ -202,11 +202,14 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 		w.single = append(w.single, window.Layout{Tiers: tiers[i : i+1], Shards: 1})
 		w.mostAlive = append(w.mostAlive, w.mostAliveOf(tiers[i]))
 	}
+	if w.hasLogs() {
+		w.mostAlive[len(tiers)-1] *= 2 // hashes, and at most as many logs
+	}
 	if err := w.server.URL.UnmarshalText([]byte("redis://simulated:6379")); err != nil {
 		panic(err)
 	}
 	w.asker = w.redis.client(w.server.Options().Simple(), &simProcess{})
-	w.reader = read.NewReader(schema.NewStore(w.asker, simNamespace))
+	w.reader = read.NewReader(w.store(w.asker))
 	for slot := range p.workers {
 		w.start(slot)
 	}
@@ -224,7 +227,7 @@ func (w *simWorld) start(slot int) {
 	client := w.redis.client(w.server.Options().Simple(), p)
 	log := w.log.With().Int("worker", slot).Logger()
 	keeper := NewKeeper(Config{
-		Limits: w.limits, Layout: w.layout, Store: schema.NewStore(client, simNamespace),
+		Limits: w.limits, Layout: w.layout, Store: w.store(client),
 		Metrics: simMetrics, Waits: NewWaits(), Rules: p.rules, Log: log,
 	})
 	w.running.Go(func() { keeper.KeepClaiming(ctx) })
@@ -548,6 +551,7 @@ type simHit struct {
 type simCell struct {
 	tier       int
 	key, field string
+	simLogs
 }
 
 // simAges are how long before its message a hit was made, in milliseconds, unless hits are late.
@@ -697,9 +701,10 @@ func (w *simWorld) setBack(by time.Duration) {
 func (w *simWorld) place(h simHit, tier int, t window.Tier) simCell {
 	cell, span := t.Cell.Milliseconds(), w.span(t)*t.Cell.Milliseconds()
 	return simCell{
-		tier:  tier,
-		key:   fmt.Sprintf("%s:{%d}:h:%ds:%d:%s", simNamespace, h.shard, cell/1000, h.at/span, h.counter),
-		field: fmt.Sprint(h.at % span / cell),
+		simLogs: w.logsOf(h, h.at/cell*cell, cell),
+		tier:    tier,
+		key:     fmt.Sprintf("%s:{%d}:h:%ds:%d:%s", simNamespace, h.shard, cell/1000, h.at/span, h.counter),
+		field:   fmt.Sprint(h.at % span / cell),
 	}
 }
 

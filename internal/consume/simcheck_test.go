@@ -122,7 +122,7 @@ func (w *simWorld) check(all bool) string {
 					continue
 				}
 				have := w.count(c)
-				if have == h.n || have == 0 && (!due || w.foreignKeys[c.key]) {
+				if have == h.n || have == 0 && (!due || w.foreignKeys[c.key] || w.foreignKeys[w.logKey(h)]) {
 					continue
 				}
 				return fmt.Sprintf("%s: %s of shard %d has %d in field %s of %s, want %d (all %v, as_of of the shard is %dms after the message, fate %d)",
@@ -194,7 +194,7 @@ func (w *simWorld) checkNames(m *simMessage, h simHit, now int64, all bool, asOf
 // to it.
 func (w *simWorld) count(c simCell) int64 {
 	e := w.redis.get(c.key)
-	return e.number(c.field) - e.tornInto(c.field).by + w.redis.erasedFrom(c)
+	return e.number(c.field) - e.tornInto(c.field).by + w.redis.erasedFrom(c) + w.logged(c)
 }
 
 // checkKeys: everything expires but the layout, the list of streams, the last erasures and the cursors, which
@@ -221,7 +221,7 @@ func (w *simWorld) checkKeys(all bool) string {
 		if all && e.expires != 0 && is.cursor {
 			return key + " is the cursor of a stream that is read, and expires"
 		}
-		if !is.cells {
+		if !is.cells && !is.log {
 			continue
 		}
 		of := simHashes{is.counter, is.tier}
@@ -237,13 +237,23 @@ func (w *simWorld) checkKeys(all bool) string {
 		if _, listed := w.redis.get(is.names).value(is.counter); !listed && !lapsed {
 			return fmt.Sprintf("%s has the hash %s and is not listed in %s", is.counter, key, is.names)
 		}
+		if strings.HasPrefix(is.counter, simEndedPrefix) {
+			continue // another stream's summary tells of it
+		}
 		for _, f := range e.fields {
-			if strings.HasPrefix(is.counter, simEndedPrefix) {
-				break // another stream's summary tells of it
-			}
 			cell, n := w.cell(w.layout.Tiers[coarsest], is.epoch, f)
 			n -= e.tornInto(f.name).by
 			segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.layout.Tiers[coarsest])}] += n
+		}
+		for _, f := range simLogFields(key, e) {
+			cell := w.logMoment(is.epoch, f) / w.layout.Tiers[coarsest].Cell.Milliseconds()
+			segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.layout.Tiers[coarsest])}] += f.number()
+		}
+		for name, torn := range e.torn {
+			if is.log {
+				cell := w.logMoment(is.epoch, simField{name: name}) / w.layout.Tiers[coarsest].Cell.Milliseconds()
+				segments[simSegment{is.shard, is.counter, cell / w.segmentCells(w.layout.Tiers[coarsest])}] -= torn.by
+			}
 		}
 	}
 	for s, n := range segments {
@@ -270,6 +280,7 @@ type simMeaning struct {
 
 	uniques bool // it is a unique cell
 	cells   bool // it is a hash of cells, of which the rest tells
+	log     bool // it is a sparse log, of which the rest tells; its tier is the coarsest
 	shard   string
 	tier    int
 	epoch   int64
@@ -294,18 +305,25 @@ func (w *simWorld) newMeaning(key string) *simMeaning {
 	is := &simMeaning{cursor: strings.HasSuffix(key, "}:cursor:"+simName)}
 	is.lasts = strings.Contains(key, "}:cursor:") || strings.HasSuffix(key, "}:erased") || slices.Contains([]string{simNamespace + ":layout", simNamespace + ":streams", simNamespace + ":rules"}, key)
 	is.uniques = strings.Contains(key, "}:u:")
+	tiers := w.layout.Tiers
+	if shard, rest, log := strings.Cut(key, ":s:"); log {
+		epoch, counter, _ := strings.Cut(rest, ":")
+		is.log, is.shard, is.counter, is.tier = true, shard, counter, len(tiers)-1
+		is.epoch, _ = strconv.ParseInt(epoch, 10, 64)
+		is.names = w.namesKey(shard, is.epoch*w.logSpan())
+		return is
+	}
 	shard, rest, cells := strings.Cut(key, ":h:")
 	if !cells {
 		return is
 	}
-	tiers := w.layout.Tiers
 	cell, rest, _ := strings.Cut(rest, ":")
 	epoch, counter, _ := strings.Cut(rest, ":")
 	is.cells, is.shard, is.counter = true, shard, counter
 	is.tier = slices.IndexFunc(tiers, func(t window.Tier) bool { return human.FormatDuration(t.Cell) == cell })
 	is.epoch, _ = strconv.ParseInt(epoch, 10, 64)
 	if t := tiers[is.tier]; is.tier == len(tiers)-1 {
-		is.names = fmt.Sprintf("%s:names:%d", shard, is.epoch*w.span(t)/int64(2*t.Window/t.Cell))
+		is.names = w.namesKey(shard, is.epoch*w.span(t)*t.Cell.Milliseconds())
 	}
 	return is
 }
@@ -441,6 +459,12 @@ func (w *simWorld) coarsestCells() map[string][]simCounted {
 	counted := map[string][]simCounted{}
 	for key := range w.redis.keys {
 		is, e := w.meaning(key), w.redis.get(key)
+		if e != nil && is.log && !e.isForeign() {
+			for _, f := range simLogFields(key, e) {
+				from := w.logMoment(is.epoch, f)
+				counted[is.counter] = append(counted[is.counter], simCounted{from, from + w.logCell(), f.number()})
+			}
+		}
 		if !is.cells || is.tier != coarsest || e == nil || e.isForeign() {
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 
 	"tallyroll/internal/consume/source"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/schema"
 )
 
 // simEndedPrefix begins the names of counters of streams that end.
@@ -45,7 +44,7 @@ func (w *simWorld) endAnother(e simEvent) {
 	client := w.redis.client(w.server.Options().Simple(), p)
 	log := zerolog.Nop()
 	keeper := NewKeeper(Config{
-		Limits: w.limits, Layout: w.layout, Store: schema.NewStore(client, simNamespace),
+		Limits: w.limits, Layout: w.layout, Store: w.store(client),
 		Metrics: simMetrics, Waits: NewWaits(), Log: log,
 	})
 	w.running.Go(func() {
@@ -62,7 +61,7 @@ func (w *simWorld) endAnother(e simEvent) {
 		if !gone {
 			return
 		}
-		ender := &Endings{JS: simNoStreams{}, Layout: w.layout, Store: schema.NewStore(client, simNamespace), Log: log}
+		ender := &Endings{JS: simNoStreams{}, Layout: w.layout, Store: w.store(client), Log: log}
 		for lost && w.living.Err() == nil { // as ReportLoss does
 			lost = ender.markIncomplete(w.living, name, 0, w.stream.shown().UnixMilli()) != nil
 			w.pass(maxReopen)

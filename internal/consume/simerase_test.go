@@ -36,9 +36,12 @@ func (r *simRedis) unlink(keys []string) (n int64) {
 				kept.set(simErasedAt+f.name, strconv.FormatInt(time.Now().UnixNano(), 10))
 			}
 			r.put(simErased+key, kept)
-		} else if !e.isForeign() && len(e.fields) > 0 {
-			for _, f := range e.fields {
-				kept.set(f.name, strconv.FormatInt(kept.number(f.name)+e.number(f.name)-e.tornInto(f.name).by, 10))
+		} else if !e.isForeign() {
+			for _, f := range append(simLogFields(key, e), e.fields...) {
+				kept.set(f.name, strconv.FormatInt(kept.number(f.name)+f.number(), 10))
+			}
+			for name, torn := range e.torn {
+				kept.set(name, strconv.FormatInt(kept.number(name)-torn.by, 10))
 			}
 			r.put(simErased+key, kept)
 		}
@@ -52,7 +55,17 @@ func (r *simRedis) erasedFrom(c simCell) int64 {
 	if r.erasures == 0 {
 		return 0
 	}
-	return r.keys[simErased+c.key].number(c.field)
+	n := r.keys[simErased+c.key].number(c.field)
+	for i, key := range c.logs {
+		if e := r.keys[simErased+key]; key != "" && e != nil {
+			for _, f := range e.fields {
+				if c.hasLogged(i, f) {
+					n += f.number()
+				}
+			}
+		}
+	}
+	return n
 }
 
 // erasing calls checkErased after a transaction that has removed counters.
@@ -116,7 +129,7 @@ func (w *simWorld) checkErased(counters []string) {
 		}
 		is := w.meaning(key)
 		for _, counter := range counters {
-			left := is.cells && is.counter == counter || is.uniques && strings.HasSuffix(key, ":"+counter)
+			left := (is.cells || is.log) && is.counter == counter || is.uniques && strings.HasSuffix(key, ":"+counter)
 			if strings.Contains(key, "names:") {
 				_, left = e.value(counter)
 			}

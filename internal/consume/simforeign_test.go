@@ -9,7 +9,7 @@ import (
 const simForeignText = "foreign"
 
 func (e *simEntry) isForeign() bool {
-	return e != nil && (e.text == simForeignText || len(e.fields) > 0 && e.fields[0].name == simForeignText)
+	return e != nil && (strings.HasPrefix(e.text, simForeignText) || len(e.fields) > 0 && e.fields[0].name == simForeignText)
 }
 
 // writeForeign puts a value of another type in place of what a key has.
@@ -20,7 +20,7 @@ func (r *simRedis) writeForeign(key string) {
 	}
 	mark := len(r.undo)
 	foreign := &simEntry{text: simForeignText, expires: r.now() + 3_600_000, displaced: was}
-	if strings.Contains(key, ":top:") {
+	if strings.Contains(key, ":top:") || strings.Contains(key, "}:s:") && len(key)%2 == 0 {
 		foreign.text, foreign.fields = "", []simField{{simForeignText, ""}}
 	}
 	r.put(key, foreign)
@@ -57,7 +57,11 @@ func (w *simWorld) foreign(e simEvent) {
 			if h.shared || h.names != nil || len(h.cells) == 0 {
 				continue
 			}
-			key := h.cells[e.n%len(h.cells)].key
+			keys := []string{h.cells[e.n%len(h.cells)].key, w.logKey(h)}
+			key := keys[e.d.Milliseconds()/5%2]
+			if key == "" {
+				key = keys[0]
+			}
 			if n := len(h.uniques); n > 0 && e.n%2 == 0 {
 				key = h.uniques[e.n/2%n].key
 			}
@@ -101,7 +105,7 @@ func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 		}
 		for _, h := range m.hits {
 			for _, c := range h.cells {
-				if w.foreignKeys[c.key] && w.count(c) == 0 && w.holds(c.tier, h, now) {
+				if (w.foreignKeys[c.key] || w.foreignKeys[w.logKey(h)]) && w.count(c) == 0 && w.holds(c.tier, h, now) {
 					hits = append(hits, h)
 					break
 				}

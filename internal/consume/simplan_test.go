@@ -16,6 +16,7 @@ type simPlan struct {
 	tiers       string
 	uniqueTiers string // empty: off
 	epochCells  int64  // most cells of a hash; 0: as many as in production
+	logBytes    int    // most of a sparse log; 0: a namespace of version 2
 	shards      int
 	maxCommands int
 	maxLoad     int // 0: as in production
@@ -146,6 +147,7 @@ func drawPlan(t *rapid.T) simPlan {
 		tiers:       rapid.SampledFrom([]string{"1s/4s,4s/60s", "1s/4s", "1s/6s,3s/12s", "2s/60s", "1s/40s,5s/90s", "2s/8s,3s/24s,5s/75s"}).Draw(t, "tiers"),
 		uniqueTiers: rapid.SampledFrom([]string{"2s/10s,6s/60s", "5s/60s", "off", "1s/4s,4s/20s,20s/80s"}).Draw(t, "uniqueTiers"),
 		epochCells:  rapid.SampledFrom([]int64{0, 2, 5, 16}).Draw(t, "epochCells"),
+		logBytes:    rapid.SampledFrom([]int{5, 9, 30, 1000, 0}).Draw(t, "logBytes"),
 		shards:      rapid.IntRange(2, 4).Draw(t, "shards"),
 		maxCommands: rapid.IntRange(8, 40).Draw(t, "maxCommands"),
 		flush:       rapid.SampledFrom([]time.Duration{50 * simTick, 10 * simTick, 250 * simTick, 900 * simTick}).Draw(t, "flush"),
@@ -180,8 +182,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, logs of %d bytes, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.logBytes, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

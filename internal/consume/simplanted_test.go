@@ -59,6 +59,27 @@ var plantedBugs = []plantedBug{
 	{"the epoch is no part of a hash's name", []plantedEdit{
 		{"window/schema/keys.go", "append(out, ':'), h.Epoch, 10)", "append(out, ':'), 0*h.Epoch, 10)"}}},
 
+	// Sparse logs.
+	{"a log has no expiry", []plantedEdit{
+		{"window/commit/logs.go", `window.LogHeader, "nx", "exat", &l.deadline)...)`, `window.LogHeader, "nx")...)`}}},
+	{"the header of a log comes after its cells", []plantedEdit{
+		{"window/commit/logs.go", "		if l.create {\n			l.created", "		l.appended = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.appended)\n		if l.create {\n			l.created"},
+		{"window/commit/logs.go", "		l.appended = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.appended)\n	}\n", "	}\n"}}},
+	{"a counter is not listed with its log", []plantedEdit{
+		{"window/commit/logs.go", "			if l.create {\n				set :=", "			if false {\n				set :="}}},
+	{"hits in logs are in the tiers, too", []plantedEdit{
+		{"window/cells.go", "if !h.slot.IsIn(i) || c.sparse && s.heldByAll(h.slot) {", "if !h.slot.IsIn(i) {"}}},
+	{"hits in logs are in no summary", []plantedEdit{
+		{"window/commit/logs.go", "			if layout.HasSummaries(i) {", "			if false {"}}},
+	{"a log's cells are the finest tier's, though others do not consist of them", []plantedEdit{
+		{"window/sparse.go", "		cell = gcd(cell, int64(finer.Cell))\n", "		cell = min(cell, int64(finer.Cell))\n"}}},
+	{"a string of another program in place of a log is not noticed", []plantedEdit{
+		{"window/commit/logs.go", "if before == 0 || int64(before+len(l.text)) != length {", "if false {"}}},
+	{"an erasure leaves logs", []plantedEdit{
+		{"window/erase/erase.go", "	for i, t := range e.layout.StoredTiers() {", "	for i, t := range e.layout.Tiers {"}}},
+	{"names expire with the last hash, before the last log", []plantedEdit{
+		{"window/commit/changes.go", "names, t.NamesDeadline(set))", "names, w.layout.Tiers[len(w.layout.Tiers)-1].NamesDeadline(set))"}}},
+
 	// Registers of unique cells.
 	{"a writer trusts registers that the writer before it has raised", []plantedEdit{
 		{"window/commit/commit.go", "	\"slices\"\n", "	\"slices\"\n	\"sync\"\n"},

@@ -454,7 +454,7 @@ func (c *simConn) looks(args []string) bool {
 // counts reports whether the transaction adds hits, or removes counters.
 func (c *simConn) counts() bool {
 	return slices.ContainsFunc(c.queued, func(q []string) bool {
-		return strings.EqualFold(q[0], "unlink") || strings.EqualFold(q[0], "hincrby") && !strings.Contains(q[1], "}:cursor:") // each transaction counts itself there
+		return strings.EqualFold(q[0], "unlink") || strings.EqualFold(q[0], "append") || strings.EqualFold(q[0], "hincrby") && !strings.Contains(q[1], "}:cursor:") // each transaction counts itself there
 	})
 }
 
@@ -692,14 +692,32 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			return append(out, wrongType...)
 		}
 		return appendInteger(out, r.pfadd(args[1], args[2:]))
-	case "getrange": // of a HyperLogLog
+	case "append":
+		if e != nil && fields != nil {
+			return append(out, wrongType...)
+		}
+		changed := &simEntry{text: args[2]}
+		if e != nil {
+			*changed = *e
+			changed.text += args[2]
+		}
+		r.put(args[1], changed)
+		return appendInteger(out, int64(len(changed.text)))
+	case "getrange": // of a log, or of a HyperLogLog, from the beginning
+		last, err := strconv.Atoi(args[3])
 		switch {
-		case e.isForeign():
-			return appendBulk(out, e.text)
+		case err != nil:
+			panic(err)
 		case e == nil:
 			return appendBulk(out, "")
+		case strings.Contains(args[1], "}:s:") && fields != nil:
+			return append(out, wrongType...)
+		case fields != nil:
+			return appendBulk(out, simHeader)
+		case last < 0 || last >= len(e.text):
+			return appendBulk(out, e.text)
 		}
-		return appendBulk(out, simHeader)
+		return appendBulk(out, e.text[:last+1])
 	}
 	switch name {
 	case "ping":
@@ -770,7 +788,21 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 		return appendInteger(out, removed)
 	case "unlink":
 		return appendInteger(out, r.unlink(args[1:]))
+	case "del":
+		r.put(args[1], nil)
+		return appendInteger(out, int64(map[bool]int{true: 1}[e != nil]))
 	case "set", "setnx":
+		if len(args) == 6 { // key header NX EXAT seconds
+			if e != nil {
+				return append(out, nilReply...)
+			}
+			at, err := strconv.ParseInt(args[5], 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			r.put(args[1], &simEntry{text: args[2], expires: at * 1000}) // even if that is past: the next command finds it expired
+			return append(out, okReply...)
+		}
 		if len(args) == 3 && strings.EqualFold(args[0], "set") {
 			r.put(args[1], &simEntry{text: args[2]})
 			return append(out, okReply...)

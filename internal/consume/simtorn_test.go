@@ -3,7 +3,6 @@ package consume
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -38,7 +37,7 @@ func (r *simRedis) runTorn() {
 		}
 	}
 	for _, args := range piece {
-		if args[0] != "hincrby" && args[0] != "pfadd" {
+		if args[0] != "hincrby" && args[0] != "pfadd" && args[0] != "append" {
 			continue
 		}
 		// Nothing has counted these hits since, so they are counted once. But the cursor has begun.
@@ -49,15 +48,19 @@ func (r *simRedis) runTorn() {
 		if args[0] == "pfadd" || args[2] == "opened" {
 			continue
 		}
-		by, err := strconv.ParseInt(args[3], 10, 64)
-		if err != nil {
-			panic(err)
-		}
 		changed := r.get(args[1]).copy()
 		if changed.torn = maps.Clone(changed.torn); changed.torn == nil {
 			changed.torn = map[string]simTorn{}
 		}
-		changed.torn[args[2]] = simTorn{changed.torn[args[2]].by + by, r.tornAt}
+		if args[0] == "append" {
+			changed.fields = nil // it is a string
+			for _, f := range parseSimLog(args[2]) {
+				changed.torn[f.name] = simTorn{changed.torn[f.name].by + f.number(), r.tornAt}
+			}
+		} else {
+			by := simField{args[2], args[3]}.number()
+			changed.torn[args[2]] = simTorn{changed.torn[args[2]].by + by, r.tornAt}
+		}
 		r.put(args[1], changed)
 	}
 	for key, e := range inTheWay {
@@ -106,7 +109,13 @@ func (w *simWorld) countedTwice() (hits []simHit) {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
 			for _, c := range h.cells {
-				if torn := w.redis.get(c.key).tornInto(c.field); torn.by > 0 && !m.createdAt.After(torn.at) {
+				torn := w.redis.get(c.key).tornInto(c.field)
+				for e, f := range w.logFields(c) {
+					if e.tornInto(f.name).by > 0 {
+						torn = e.tornInto(f.name)
+					}
+				}
+				if torn.by > 0 && !m.createdAt.After(torn.at) {
 					hits = append(hits, h)
 					break
 				}

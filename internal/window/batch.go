@@ -82,6 +82,9 @@ type ShardBatch struct {
 	Segments map[Segment]struct{} // that its hits are in
 	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.NamesOf
 	extras   bool                 // a counter has some
+	placed   bool                 // see Place
+
+	NamesTier Tier // see Layout.NamesTier
 }
 
 // CounterHits are a counter's hits by time slot, in order of first occurrence. They fill a cache line.
@@ -90,6 +93,8 @@ type CounterHits struct {
 	CounterHash uint64
 	slots       []slotHits
 	unordered   bool    // a slot is less than the one before it
+	sparse      bool    // see Place
+	logBytes    uint16  // see LogBytes
 	Extras      *extras // nil for most counters
 }
 
@@ -128,7 +133,8 @@ func NewBatch(layout Layout) *Batch {
 }
 
 func newShardBatch(layout Layout) ShardBatch {
-	return ShardBatch{Layout: layout, Segments: make(map[Segment]struct{}), names: make(map[int64]struct{})}
+	return ShardBatch{Layout: layout, Segments: make(map[Segment]struct{}), names: make(map[int64]struct{}),
+		NamesTier: layout.NamesTier()}
 }
 
 func gcd(a, b int64) int64 {
@@ -148,7 +154,7 @@ func (b *Batch) Reset() {
 			}
 			s.Counters[i].Extras = nil
 		}
-		s.extras = false
+		s.extras, s.placed = false, false
 		s.Counters = s.Counters[:0]
 		clear(s.index)
 		clear(s.Segments)
@@ -174,7 +180,8 @@ func (b *Batch) Shard(i int) *ShardBatch { return &b.shards[i] }
 
 // Commands returns the most Redis commands that the shard's transaction can need: an increment per cell, an
 // expiry per hash, two commands per set of names, one per summary, two per unique cell, and the weight of
-// registers (see weigh). It may be too high if many slots of a counter are out of order (see note).
+// registers (see weigh). It may be too high if many slots of a counter are out of order (see note), and
+// before Split for counters with logs, which need fewer (see Place).
 func (s *ShardBatch) Commands() int { return s.commands }
 
 // IsExact reports whether Commands is the number, and not only a bound, of a first transaction.
@@ -402,21 +409,30 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 			continue // its hash, summary and name are known too
 		}
 		s.commands++
-		if s.Layout.HasSummaries(i) {
-			before := len(s.Segments)
-			s.Segments[Segment{i, t.SegmentOf(cell)}] = struct{}{}
-			s.commands += len(s.Segments) - before
-		}
+		s.noteSegment(i, cell)
 		if !newHash {
 			continue
 		}
 		s.commands++
 		if i == len(s.Layout.Tiers)-1 {
-			before := len(s.names)
-			s.names[t.NamesOf(epoch)] = struct{}{}
-			s.commands += 2 * (len(s.names) - before)
+			s.noteNames(s.NamesTier.EpochAt(t.EpochStart(epoch)))
 		}
 	}
+}
+
+func (s *ShardBatch) noteSegment(tier int, cell int64) {
+	if s.Layout.HasSummaries(tier) {
+		before := len(s.Segments)
+		s.Segments[Segment{tier, s.Layout.Tiers[tier].SegmentOf(cell)}] = struct{}{}
+		s.commands += len(s.Segments) - before
+	}
+}
+
+// noteNames counts the commands for the name of a counter with hits in an epoch of NamesTier.
+func (s *ShardBatch) noteNames(epoch int64) {
+	before := len(s.names)
+	s.names[s.NamesTier.NamesOf(epoch)] = struct{}{}
+	s.commands += 2 * (len(s.names) - before)
 }
 
 // Order sorts the slots by time, and drops their indexes.

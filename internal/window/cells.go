@@ -13,13 +13,14 @@ type CellHits struct {
 // way that long: a worker that has died cannot repair what its last EXEC does.
 const TrustSeconds = 60
 
-// Cells returns the cells of a counter whose slots are in order, tier by tier. It uses the memory of into.
+// Cells returns the cells of a counter whose slots are in order, tier by tier, without those in logs. It
+// uses the memory of into.
 func (s *ShardBatch) Cells(c *CounterHits, into []CellHits) []CellHits {
 	into = into[:0]
 	for i, t := range s.Layout.Tiers {
 		first := true
 		for _, h := range c.slots {
-			if !h.slot.IsIn(i) {
+			if !h.slot.IsIn(i) || c.sparse && s.heldByAll(h.slot) {
 				continue
 			}
 			cell := t.CellAt(h.slot.Begins())
@@ -103,7 +104,7 @@ func (l Layout) HashesPerCounter() (n int) {
 		n += of(t)
 	}
 	n /= 8
-	for _, t := range l.Tiers {
+	for _, t := range l.StoredTiers() {
 		n += of(t)
 	}
 	return n

@@ -26,7 +26,7 @@ func TestFall(t *testing.T) {
 			return &p
 		}
 
-		p := plan(now).Alone()
+		p := plan(now).Alone(l)
 		most := rapid.Int64Range(0, max(1, total(&p)+1)).Draw(t, "most")
 		wait := p.Fall(most, total)
 		// A plan at the later time shows that none of the hashes was missing.

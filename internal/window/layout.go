@@ -12,8 +12,8 @@ type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if unique values are not counted
 	Shards      int
-	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits: in namespaces whose record
-	// has version 3.
+	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits: in namespaces
+	// whose record has version 3.
 	Sparse bool
 }
 

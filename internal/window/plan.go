@@ -16,9 +16,11 @@ type Plan struct {
 	Tier  Tier // the finest that reaches back to the beginning of the range
 	Range Range
 
-	Counter   string
-	Shard     int
-	Stretches []stretch // in order; together they make up the range; no two of them read the same hash
+	Counter string
+	Shard   int
+	// Stretches are in order. Together they make up the range, once in hashes and (the last one) once in logs.
+	// No two of them read the same hash.
+	Stretches []stretch
 	now       int64
 	Sums      bool // of a hash whose cells all count in full, their sum will do
 
@@ -75,6 +77,8 @@ func (e *outOfReachError) Error() string {
 // deadline's grace covers), and its hash lives until after t+W. So coarser tiers, with longer windows and no
 // shorter a grace, have what the finer one has. If a hit was too late for a finer tier when it was stored, it
 // is older than that tier's stretch, and the coarser tier still held it.
+//
+// The logs answer the whole range, too. They have no hit that is in a hash.
 func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 	tier, err := chooseReaching(l, r, now)
 	if err != nil {
@@ -90,14 +94,23 @@ func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
 		tier, r.From = finer, edge
 	}
 	p.cover(l.Tiers.from(tier), r)
+	p.AddLogs(l)
 	return p, nil
 }
 
 // Alone returns the plan as if no coarser tier answered a part of the range.
-func (p Plan) Alone() Plan {
+func (p Plan) Alone(l Layout) Plan {
 	p.Stretches = nil
 	p.Add(p.Tier, p.Range)
+	p.AddLogs(l)
 	return p
+}
+
+// AddLogs reads the plan's range also from the logs, if the layout has any.
+func (p *Plan) AddLogs(l Layout) {
+	if t, ok := l.SparseTier(); ok {
+		p.Add(t, p.Range)
+	}
 }
 
 // NewPlan returns a plan of a tier that reads no hash yet: see Add.
@@ -259,7 +272,7 @@ func (p *Plan) hash(t Tier, epoch int64) CellHash {
 }
 
 func (s *stretch) holds(epoch int64) bool {
-	return s.Tier.EpochStart(epoch) >= s.From && s.Tier.EpochStart(epoch+1) <= s.To
+	return !s.Tier.Sparse && s.Tier.EpochStart(epoch) >= s.From && s.Tier.EpochStart(epoch+1) <= s.To
 }
 
 func (p *Plan) HashCount() (n int) {
@@ -282,9 +295,18 @@ func (p *Plan) ReadsLike(o *Plan) bool {
 // Capacity returns how many cells the plan's hashes can hold.
 func (p *Plan) Capacity() (n int64) {
 	for h := range p.Hashes {
-		n += h.Tier.CellsPerEpoch()
+		n += h.Tier.Capacity()
 	}
 	return n
+}
+
+// Capacity returns how many cells a hash of the tier can hold. A log counts as many as cost the same: it is
+// one string.
+func (t Tier) Capacity() int64 {
+	if t.Sparse {
+		return MaxLogBytes / 16
+	}
+	return t.CellsPerEpoch()
 }
 
 // Estimate is a number of hits. Total is the best guess; the truth lies between Lower and Upper.

@@ -22,8 +22,13 @@ type storedHit struct{ at, stored, n int64 }
 // leftBy is what commits of these hits have left by the moment now: cells of
 // the tiers that still held each hit when it was stored, in hashes, less
 // the hashes that have expired.
+//
+// If the layout has logs, every other hit is in a load of a busy counter.
 func leftBy(l Layout, counter string, hits []storedHit, now int64) func(CellHash) []StoredCell {
 	hash := HashCounter([]byte(counter))
+	if _, ok := l.SparseTier(); ok {
+		return leftByLoads(l, counter, hash, hits, now)
+	}
 	out := map[CellHash][]StoredCell{}
 	for _, t := range l.Tiers {
 		cells := map[int64]int64{}
@@ -41,6 +46,40 @@ func leftBy(l Layout, counter string, hits []storedHit, now int64) func(CellHash
 		}
 	}
 	return func(h CellHash) []StoredCell { return out[h] }
+}
+
+func leftByLoads(l Layout, counter string, hash uint64, hits []storedHit, now int64) func(CellHash) []StoredCell {
+	out := map[CellHash][]StoredCell{}
+	for busy := range 2 {
+		b := NewBatch(l)
+		for i := busy; i < len(hits); i += 2 {
+			b.Add([]byte(counter), hash, hits[i].at, hits[i].stored, hits[i].n)
+		}
+		s := b.Shard(l.ShardOf(hash))
+		s.Place(math.MaxInt*(1-busy), func(uint64, int64) int { return 0 })
+		add := func(t Tier, c CellHits) {
+			if t.Deadline(c.Epoch, hash)*1000 > now {
+				h := CellHash{Shard: l.ShardOf(hash), Counter: counter, Tier: t, Epoch: c.Epoch}
+				out[h] = append(out[h], StoredCell{c.Field, c.N})
+			}
+		}
+		for i := range s.Counters { // it is one, or none
+			for _, c := range s.Cells(&s.Counters[i], nil) {
+				add(l.Tiers[c.Tier], c)
+			}
+			for _, c := range s.LogCells(&s.Counters[i], nil) {
+				if s.Counters[i].IsSparse() {
+					add(s.NamesTier, c)
+				}
+			}
+		}
+	}
+	return func(h CellHash) []StoredCell { return out[h] }
+}
+
+// dense are the stretches that hashes answer.
+func (p *Plan) dense() []stretch {
+	return slices.DeleteFunc(slices.Clone(p.Stretches), func(s stretch) bool { return s.Tier.Sparse })
 }
 
 // cellsOf are the cells of the plan's hashes, as sum takes them.
@@ -73,7 +112,7 @@ func truth(hits []storedHit, r Range) (n int64) {
 
 // genLayout draws up to four tiers, whose cells need not divide each other.
 var genLayout = rapid.Custom(func(t *rapid.T) Layout {
-	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards")}
+	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards"), Sparse: rapid.Bool().Draw(t, "sparse")}
 	for range rapid.IntRange(1, 4).Draw(t, "tiers") {
 		tier := Tier{Cell: time.Duration(rapid.IntRange(1, 90).Draw(t, "cell")) * time.Second}
 		cells := rapid.IntRange(1, EpochCells).Draw(t, "cells")
@@ -135,7 +174,7 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 		"1s/1h,1m/1d,1h/92d", "1s/1m,1m/1d,1h/32d", "1s/1m,5m/1d,6h/32d", "2s/2h,10s/3h,1m/1d", "3s/1h,4s/2h,1m/1d", "1s/2h",
 	}).Draw(t, "tiers"))
 	require.NoError(t, err)
-	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16}
+	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16, Sparse: rapid.Bool().Draw(t, "sparse")}
 })
 
 // undivided plans without coarser cells inside.
@@ -154,6 +193,7 @@ func undivided(l Layout, counter string, r Range, now int64) (Plan, error) {
 		tier, r.From = finer, edge
 	}
 	p.Add(tier, r)
+	p.AddLogs(l)
 	return p, nil
 }
 
@@ -193,9 +233,10 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
 			t.Fatalf("%+v does not hold the truth, %d", got, want)
 		}
-		from := cutCell(p.Stretches[0].Tier, r.From)
+		dense := p.dense()
+		from := cutCell(dense[0].Tier, r.From)
 		uncertain := truth(hits, from)
-		if to := cutCell(p.Stretches[len(p.Stretches)-1].Tier, r.To); (r.To < now || ahead > 0) && to != from {
+		if to := cutCell(dense[len(dense)-1].Tier, r.To); (r.To < now || ahead > 0) && to != from {
 			uncertain += truth(hits, to)
 		}
 		if got.Upper-got.Lower > uncertain {
@@ -247,9 +288,12 @@ func checkParts(t *rapid.T, r Range, parts []stretch) {
 // checkStretches checks that stretches make up the range, that each begins where a cell of both neighbours
 // begins, and that no hash is read twice or in vain.
 func checkStretches(t *rapid.T, p Plan) {
-	checkParts(t, p.Range, p.Stretches)
+	checkParts(t, p.Range, p.dense())
+	if logs := p.Stretches[len(p.dense()):]; len(logs) > 0 {
+		checkParts(t, p.Range, logs)
+	}
 	seen, before := map[CellHash]bool{}, p.Tier
-	for i, s := range p.Stretches {
+	for i, s := range p.dense() {
 		if s.lastEpoch-s.firstEpoch > (s.To-s.From+s.Tier.EpochMillis()-1)/s.Tier.EpochMillis() {
 			t.Fatalf("stretch %d reads too much: %+v", i, p.Stretches)
 		}

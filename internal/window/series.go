@@ -158,6 +158,7 @@ func (l Layout) PlanSeries(q SeriesQuestion, now int64) (SeriesPlan, error) {
 	r := roundOut(t, asked)
 	p := SeriesPlan{Plan: NewPlan(l, q.Counter, r, now, t), asked: asked, Step: cells * t.CellMillis()}
 	p.Add(t, r)
+	p.AddLogs(l)
 	return p, nil
 }
 
@@ -185,6 +186,7 @@ func planSteps(l Layout, q SeriesQuestion, asked Range, now int64) (SeriesPlan, 
 	p := SeriesPlan{Plan: NewPlan(l, q.Counter, Range{first, edges[len(edges)-1]}, now, t), asked: asked, edges: edges}
 	p.Add(t, roundOut(t, p.Range))
 	p.refineEdges(l.Tiers)
+	p.AddLogs(l)
 	return p, nil
 }
 
@@ -317,7 +319,7 @@ func (p SeriesPlan) Count(out []Estimate, cells PlanCells, latest int64) {
 
 // spread divides the n hits of a cell among its steps by the elapsed time inside each: no hit is in two.
 func (p SeriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
-	if p.tierAt(start) != t {
+	if !t.Sparse && p.tierAt(start) != t {
 		return
 	}
 	filled := min(start+t.CellMillis(), latest)

@@ -44,7 +44,7 @@ func TestSeriesPointsAreExact(t *testing.T) {
 			t.Fatalf("range %+v and step %d are not whole cells of %d ms", p.Range, p.Step, cell)
 		case p.Step < step.Milliseconds() || p.Step >= step.Milliseconds()+cell && step > 0:
 			t.Fatalf("step %d ms for %s with cells of %d ms", p.Step, step, cell)
-		case len(p.Stretches) != 1 || p.Stretches[0].lastEpoch-p.Stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.EpochMillis()-1)/p.Tier.EpochMillis():
+		case len(p.dense()) != 1 || p.Stretches[0].lastEpoch-p.Stretches[0].firstEpoch > (p.Range.To-p.Range.From+p.Tier.EpochMillis()-1)/p.Tier.EpochMillis():
 			t.Fatalf("%+v reads more hashes than the range needs", p)
 		}
 		counts := p.Counts(p.cellsOf(leftBy(l, "c", hits, now)), now)

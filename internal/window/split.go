@@ -51,7 +51,7 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 			p := found[number]
 			if p == nil {
 				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.Layout)}
-				p.end = s.end
+				p.end, p.placed = s.end, s.placed
 				found[number] = p
 			}
 			before := p.commands
@@ -81,8 +81,14 @@ func (s *ShardBatch) take(c *CounterHits) {
 // count adds the hits and the commands of a counter, and sorts its slots.
 func (s *ShardBatch) count(c *CounterHits) {
 	c.Order()
-	for i, h := range c.slots {
-		s.note(c.slots[:i], false, h.slot)
+	slots := c.slots
+	if c.sparse {
+		slots = s.noteLogs(c)
+	}
+	for i, h := range slots {
+		s.note(slots[:i], false, h.slot)
+	}
+	for _, h := range c.slots {
 		s.hits += h.n
 	}
 	if c.Extras == nil {

@@ -22,6 +22,8 @@ type Tier struct {
 	// Since is a moment (Unix milliseconds) at which a cell begins. Earlier cells may lack hits, because they
 	// were built from those of other tiers, which did not hold them all. 0: no cell does.
 	Since int64
+	// Sparse is set for the pseudo tier of the logs: see Layout.SparseTier.
+	Sparse bool
 }
 
 // Tiers are ordered from the finest cells to the coarsest.

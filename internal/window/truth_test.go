@@ -52,7 +52,8 @@ var (
 	})
 	genLayout = rapid.Custom(func(t *rapid.T) window.Layout {
 		cells := rapid.SampledFrom([]int64{window.EpochCells, 24, 5}).Draw(t, "cells of a hash")
-		return window.Layout{Tiers: genTiers.Draw(t, "tiers").Cut(cells), Shards: rapid.IntRange(1, 5).Draw(t, "shards")}
+		return window.Layout{Tiers: genTiers.Draw(t, "tiers").Cut(cells), Shards: rapid.IntRange(1, 5).Draw(t, "shards"),
+			Sparse: rapid.Bool().Draw(t, "sparse")}
 	})
 )
 

@@ -196,7 +196,7 @@ func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 	})))
 	r.publish(10)
 	r.logs.await(t, "restarting the session", "was made with TIERS="+formerTiers, "start the worker again")
-	require.Empty(t, stack.Scan(t, client, "test:*:h:*"))
+	require.Empty(t, stack.Scan(t, client, "test:*:[hs]:*"))
 	w.stop()
 	r.start(unset...)
 	r.awaitTotal(20)
@@ -315,7 +315,11 @@ func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 	const tiers = "1s/1h,1m/1d"
 	r := newRig(t)
 	r.createStream(0)
-	w := r.start("TIERS=" + tiers)
+	record := func(epochCells int) string { // of a version without sparse logs
+		return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":%d}`, tiers, epochCells)
+	}
+	require.NoError(t, r.redis.Client().Set(t.Context(), "test:layout", record(256), 0).Err())
+	w := r.start("TIERS="+tiers, "SHARDS=4")
 	spans := func(seconds int64) {
 		t.Helper()
 		hashes := stack.Scan(t, r.redis.Client(), "test:*:h:1s:*")
@@ -336,7 +340,7 @@ func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 
 	require.NoError(t, errOf(r.redis.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushDB(t.Context())
-		p.Set(t.Context(), "test:layout", `{"version":1,"tiers":"`+tiers+`","shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":7200}`, 0)
+		p.Set(t.Context(), "test:layout", record(7200), 0)
 		return nil
 	})))
 	r.publish(50)

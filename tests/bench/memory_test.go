@@ -26,7 +26,11 @@ type rate struct {
 
 var footprintRates = []rate{
 	{"1 hit a day", 24 * hour},
-	{"1,000 hits an hour", 3600},
+	{"3", 8 * hour},
+	{"10", 24 * hour / 10},
+	{"30", 24 * hour / 30},
+	{"100", 24 * hour / 100},
+	{"1,000", 24 * hour / 1000},
 	{"a hit a second: every cell", second},
 }
 
@@ -93,13 +97,33 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 	t.Helper()
 	r.empty(t)
 	tiers := tiersOf(text)
-	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: 1})
+	layout := window.Layout{Tiers: tiers, Shards: 1, Sparse: true}
+	logs, ok := layout.SparseTier()
+	rare := ok && logs.EpochMillis()/rate.period < window.MaxLogBytes/4
+	layout.Sparse = rare // a busy counter's hits all go into the tiers
+	b := r.backfill(t, layout)
 	before := r.restingBytes(t) // the cursor is not the counters'
 
 	longest := 2 * tiers[len(tiers)-1].Window.Milliseconds()
+	moment := func(i int) int64 { return b.now.UnixMilli() + longest*int64(i)/int64(counters) }
+	if rare {
+		b.addRare(logs, rate, counters, longest, moment)
+	} else {
+		b.addBusy(tiers, rate, counters, moment)
+	}
+	// The summaries are the stream's, and not a counter's: with so few counters they would be most of the
+	// bytes.
+	if keys := stack.Scan(t, r.rdb, namespace+":{*}:top:*"); len(keys) > 0 {
+		require.NoError(t, r.rdb.Del(t.Context(), keys...).Err())
+	}
+	return float64(r.restingBytes(t)-before) / float64(counters)
+}
+
+// addBusy writes what tiers hold.
+func (b *backfill) addBusy(tiers window.Tiers, rate rate, counters int, moment func(i int) int64) {
 	for i := range counters {
 		hash := window.HashCounter([]byte(counterName(i)))
-		now := time.Now().UnixMilli() + longest*int64(i)/int64(counters)
+		now := moment(i)
 		// From tier to tier steps become as long as its cells: finer ones are gone by then.
 		at, tier, due := now-rate.period*int64(i)/int64(counters), 0, int64(0)
 		for {
@@ -120,11 +144,19 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 		}
 	}
 	b.commit()
-	// The summaries are the stream's, and not a counter's: with so few counters they would be most of the bytes.
-	if keys := stack.Scan(t, r.rdb, namespace+":{*}:top:*"); len(keys) > 0 {
-		require.NoError(t, r.rdb.Del(t.Context(), keys...).Err())
+}
+
+// addRare writes the hits whose logs are alive, one by one, as they came: Redis doubles a string that grows.
+func (b *backfill) addRare(logs window.Tier, rate rate, counters int, longest int64, moment func(i int) int64) {
+	for age := longest * 5 / 4 / rate.period * rate.period; age >= 0; age -= rate.period {
+		for i := range counters {
+			at := moment(i) - rate.period*int64(i)/int64(counters) - age
+			if logs.Deadline(logs.EpochAt(at), window.HashCounter([]byte(counterName(i))))*1000 > moment(i) {
+				b.add(i, at, at, 1)
+			}
+		}
+		b.commit()
 	}
-	return float64(r.restingBytes(t)-before) / float64(counters)
 }
 
 // techniqueBytes counts what a technique keeps.

@@ -78,7 +78,7 @@ func (r *rig) fillTiers(t *testing.T, text string, dense, counters int) {
 	t.Helper()
 	r.empty(t)
 	tiers := tiersOf(text)
-	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: shards})
+	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: shards, Sparse: true})
 	now := b.now.UnixMilli()
 	add := func(i int, at, n int64) {
 		b.add(i, at, now, n)

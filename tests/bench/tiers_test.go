@@ -57,7 +57,7 @@ func measureTiers(t *testing.T, r *rig, o options) []*tierSet {
 	})
 	for _, f := range all {
 		subtest(t, f.path(), func(t *testing.T) {
-			for figure, rate := range map[string]rate{"sparse": footprintRates[0], "dense": footprintRates[2]} {
+			for figure, rate := range map[string]rate{"sparse": footprintRates[0], "dense": footprintRates[len(footprintRates)-1]} {
 				f.add(figure, r.tierBytes(t, f.name, rate, o.counters(rate)))
 			}
 			f.print(0, nil)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,10 +38,11 @@ func TestAuditProvesTheCounts(t *testing.T) {
 	s.requireAudit(0, fmt.Sprintf("audit: %d hits, 301 counters, 0 differences\n", rounds*hits+1))
 
 	client := s.redis.Client()
-	key := stack.Scan(t, client, "tallyroll:{*}:h:1h:*:last")[0]
-	field := client.HKeys(t.Context(), key).Val()[0]
-	require.NoError(t, client.HIncrBy(t.Context(), key, field, 2).Err())
-	s.requireAudit(1, `difference: counter "last", tier 1h/32d, cell `, ": Redis has 3 hits, the streams 1\n", " 301 counters, 1 differences\n")
+	key := stack.Scan(t, client, "tallyroll:{*}:s:*:last")[0]
+	cell, _ := binary.Uvarint([]byte(client.Get(t.Context(), key).Val()[1:])) // of its one hit
+	two := binary.AppendUvarint(binary.AppendUvarint(nil, cell|1), 2)
+	require.NoError(t, client.Append(t.Context(), key, string(two)).Err())
+	s.requireAudit(1, `difference: counter "last", tier 1h/32d, cell `, ": Redis has 3 hits, the streams 1\n", " 301 counters, ")
 	code, out := runToEnd(t, "audit", nil, "NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "TALLYROLL_NAMESPACE=other")
 	if code != 2 || !strings.HasPrefix(out, "audit: no worker has counted in the namespace other") {
 		t.Errorf("a namespace that is not there: %d, %q", code, out)

@@ -415,6 +415,7 @@ func (g *guarded) requireRefusalsOnRedis() {
 		"hset tallyroll:streams a b":                counts,
 		"del tallyroll:layout":                      counts,
 		"pfadd tallyroll:{0}:u:5m:1:a x":            counts,
+		"append tallyroll:{0}:s:1:a x":              counts,
 		"hincrby tallyroll:{0}:h:1s:1:a 0 1":        {"ingest", "retier", "query-erase", "tallyroll"},
 		"hincrby tallyroll:{0}:limit:a f 1":         {"ingest", "retier", "query-take", "query-erase", "rls", "tallyroll"},
 		"xadd tallyroll:{0}:limit:a * f v":          limits,

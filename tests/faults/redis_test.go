@@ -131,7 +131,7 @@ func TestCountsAreExactAfterATornAppendOnlyFile(t *testing.T) {
 	}
 }
 
-// tear cuts the append-only file behind the last increment of a cell, inside the next command.
+// tear cuts the append-only file behind the last change of cells, inside the next command.
 func tear(t *testing.T, server *stack.RedisServer) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(server.Dir(), "appendonlydir", "*.incr.aof"))
@@ -142,10 +142,10 @@ func tear(t *testing.T, server *stack.RedisServer) {
 	last := files[len(files)-1]
 	text, err := os.ReadFile(last)
 	require.NoError(t, err)
-	cell := bytes.LastIndex(text, []byte("}:h:"))
+	cell := max(bytes.LastIndex(text, []byte("}:h:")), bytes.LastIndex(text, []byte("}:s:")))
 	next := bytes.Index(text[cell:], []byte("\r\n*"))
 	if cell < 0 || next < 0 {
-		t.Fatalf("%s has no increment of a cell", last)
+		t.Fatalf("%s has no change of cells", last)
 	}
 	require.NoError(t, os.Truncate(last, int64(cell+next+6)))
 }

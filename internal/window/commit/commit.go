@@ -29,6 +29,7 @@ type Writer struct {
 	held      schema.CursorRecord // what Redis last had, for compare-and-set
 	exists    bool                // whether the record existed then
 	expiries  expiryMemory
+	sizes     expiryMemory // of logs, and of those that busy counters would have
 	registers registerMemory
 	erased    string // what Keys.Erasure held when expiries and registers were remembered: see package erase
 	changes   changes
@@ -39,8 +40,8 @@ type Writer struct {
 	// unverified are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
 	unverified []hashExpiry
 
-	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt after a
-	// broken connection comes at once, and without a call.
+	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt
+	// after a broken connection comes at once, and without a call.
 	OnRetry func(error)
 	// OnLoss is called with ErrTorn or ErrClockFell if a commit has detected that hits may be wrongly
 	// counted. The cursor then has a later IncompleteBefore than the caller's.
@@ -133,6 +134,13 @@ func (w *Writer) Commit(ctx context.Context, batch *window.ShardBatch, to window
 	return w.commit(ctx, batch, next)
 }
 
+// Place decides which of a batch's counters go into their logs. Call it before Split; Commit calls it, too.
+func (w *Writer) Place(batch *window.ShardBatch) {
+	batch.Place(w.store.MaxLogBytes, func(counterHash uint64, epoch int64) int {
+		return w.sizes.size(hashID(counterHash, len(w.layout.Tiers), epoch))
+	})
+}
+
 // Write writes the cursor and adds nothing. It fails like Commit.
 func (w *Writer) Write(ctx context.Context, to window.Cursor) error {
 	_, err := w.Commit(ctx, w.emptyBatch(), to)
@@ -155,6 +163,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 		return out, fmt.Errorf("commit shard %d of %s at %d: %d hits without moving the cursor", w.shard, w.stream,
 			next.Seq, batch.Hits())
 	}
+	w.Place(batch)
 	backoff := minBackoff
 	for {
 		err := redisconn.Repeat(ctx, true, func() error { return w.attempt(ctx, batch, &next, &out) })

@@ -11,7 +11,7 @@ func TestExpiryMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var m expiryMemory
 	const used = 12345
-	m.add(used)
+	m.add(used, 0)
 	known := map[uint64]bool{used: true}
 	recent := make([]uint64, 0, 3*expiryGeneration)
 	for i := range 3 * expiryGeneration {
@@ -19,7 +19,7 @@ func TestExpiryMemory(t *testing.T) {
 		if m.has(id) {
 			t.Fatalf("%d is there before it was added", id)
 		}
-		m.add(id)
+		m.add(id, 0)
 		known[id] = true
 		if recent = append(recent, id); !m.has(id) {
 			t.Fatalf("%d is not there", id)
@@ -43,7 +43,7 @@ func TestExpiryMemory(t *testing.T) {
 			}
 		}
 	}
-	if m.add(0); m.has(0) {
+	if m.add(0, 0); m.has(0) {
 		t.Error("0 is there: it marks an empty slot")
 	}
 }

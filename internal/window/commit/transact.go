@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,14 +50,14 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 	}
 	w.changes.compute(batch, w.shard, w.store.Keys, &w.expiries, &w.registers, now)
 	if out.Attempts > 0 && exists && found.IsSameAs(*next) {
-		return true, w.verifyApplied(ctx, tx, now, out) // the previous attempt applied it, but its reply was lost
+		return true, w.verifyApplied(ctx, tx, batch, now, out) // the previous attempt applied it, but its reply was lost
 	}
 	if err := w.compare(found, exists); err != nil {
 		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created &&
 			!found.IsBehind(next.Cursor) {
 			// The previous attempt may have been applied, and another worker may have gone on from there. If
 			// not, that worker has counted these hits itself: they are in their cells either way.
-			if lost := w.verifyApplied(ctx, tx, now, out); lost != nil {
+			if lost := w.verifyApplied(ctx, tx, batch, now, out); lost != nil {
 				return false, lost // the caller looks again
 			}
 		}
@@ -180,10 +181,12 @@ func (w *Writer) exec(ctx context.Context, tx *cluster.WatchedTx, tops *topChang
 	}
 	// EXEC has run. Any error from here on is that of a single command.
 	out.failed(tops.foreign)
+	var unexpected []*logChange
 	if err == nil {
 		for _, h := range w.changes.set {
-			w.expiries.add(h.id)
+			w.expiries.add(h.id, 0)
 		}
+		unexpected = w.learnSizes()
 		for _, r := range w.changes.updates.list {
 			w.registers.add(r.uniqueCell, r.registers)
 		}
@@ -196,12 +199,16 @@ func (w *Writer) exec(ctx context.Context, tx *cluster.WatchedTx, tops *topChang
 		w.unverified = append(w.unverified, w.changes.trusted...)
 		return err
 	}
+	if err := w.checkHeaders(ctx, tx, unexpected, out); err != nil {
+		return err
+	}
 	return w.healUnverified(ctx, tx, clock.Val().Unix())
 }
 
 // verifyApplied does what the lost reply of an applied transaction would have led to.
-func (w *Writer) verifyApplied(ctx context.Context, tx *cluster.WatchedTx, now int64, out *Commit) error {
-	if err := w.inspect(ctx, tx, now, out); err != nil {
+func (w *Writer) verifyApplied(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch, now int64,
+	out *Commit) error {
+	if err := w.inspect(ctx, tx, batch, now, out); err != nil {
 		return err
 	}
 	return w.healUnverified(ctx, tx, now)
@@ -231,15 +238,17 @@ func (w *Writer) healExpiries(ctx context.Context, tx *cluster.WatchedTx, truste
 	return err
 }
 
-// commands builds the HINCRBY and EXPIREAT commands, most of what a worker sends. The client takes interface
-// values, which cost five allocations per command, so the arguments point into the changes. The next
-// transaction reuses their memory.
+// commands builds the HINCRBY, APPEND and EXPIREAT commands, most of what a worker sends. The client takes
+// interface values, which cost five allocations per command, so the arguments point into the changes. The
+// next transaction reuses their memory.
 type commands struct{ args []any }
 
-// queue queues the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes it, and a
-// later increment would recreate it without an expiry. No command that was queued before may still be in use.
+// queue queues the logs and the increments, and then the expiries: past a hash's deadline, EXPIREAT deletes
+// it, and a later increment would recreate it without an expiry. No command that was queued before may
+// still be in use.
 func (c *commands) queue(ctx context.Context, p redis.Pipeliner, changes *changes) {
 	c.args = c.args[:0]
+	c.queueLogs(ctx, p, changes.logs)
 	for i := range changes.increments {
 		inc := &changes.increments[i]
 		_ = p.Process(ctx, redis.NewIntCmd(ctx, c.arguments("hincrby", &inc.key, &inc.field, &inc.n)...)) // queues it
@@ -256,21 +265,32 @@ func (c *commands) arguments(args ...any) []any {
 	return c.args[first:len(c.args):len(c.args)]
 }
 
+// inspectedCell is a cell of a batch, and what Redis has of it.
+type inspectedCell struct {
+	window.CellHits
+	key      string
+	deadline int64 // of its hash, Unix seconds
+	reply    *redis.StringCmd
+}
+
 // inspect checks the cells and unique cells of a transaction whose reply was lost although the cursor has
 // moved, for what the reply would have shown: single commands that failed. now is Redis's clock (Unix
 // seconds) for which the changes were computed. If counters were erased since, a missing cell proves nothing.
 // A failed command is missed only if an operator has repaired the key, and the very same cell has then got a
 // hit, or anything was erased on this shard.
-func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, now int64, out *Commit) error {
-	cells := w.changes.increments
-	replies := make([]*redis.StringCmd, len(cells))
+//
+// Another worker may have gone on and counted these hits itself. It may have put them into logs where this
+// writer put them into the tiers, or the other way round. So a cell may be in either.
+func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, batch *window.ShardBatch, now int64,
+	out *Commit) error {
+	cells := make([][]inspectedCell, len(batch.Counters))           // by counter
+	logs := make([]map[int64]*redis.StringCmd, len(batch.Counters)) // by counter and epoch
 	raises := w.changes.updates.list
 	var raised []*redis.StringCmd
 	var last *redis.StringCmd
 	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
-		for i, c := range cells {
-			replies[i] = redis.NewStringCmd(ctx, "hget", c.key, c.field)
-			_ = p.Process(ctx, replies[i]) // queues it
+		for i := range batch.Counters {
+			cells[i], logs[i] = w.queueInspection(ctx, p, batch, &batch.Counters[i], now)
 		}
 		raised = readRegisters(ctx, p, raises)
 		last = p.Get(ctx, w.store.Keys.Erasure(w.shard)) // after the cells: an erasure that they show has changed it
@@ -280,22 +300,36 @@ func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, now int64, 
 	if err != nil {
 		return err
 	}
-	for i, c := range cells {
-		have, err := replies[i].Int64()
-		switch {
-		case errors.Is(err, redis.Nil):
-			if c.deadline-now > 1 && erased == out.under { // otherwise it may have expired since the clock was asked
-				out.failed(&window.ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
+	for i := range cells {
+		logged, foreign, err := parseLogs(batch.NamesTier, logs[i])
+		if err != nil {
+			return err
+		}
+		for _, c := range cells[i] {
+			t := w.layout.Tiers[c.Tier]
+			if at := t.CellStart(c.Cell); slices.ContainsFunc(logged, func(start int64) bool {
+				return at <= start && start < at+t.CellMillis()
+			}) {
+				continue
 			}
-		case replies[i].Err() != nil:
-			if err := cluster.WrapForeign(c.key, replies[i].Err()); !window.IsForeign(err) {
-				return err
+			have, err := c.reply.Int64()
+			switch {
+			case errors.Is(err, redis.Nil):
+				// Otherwise it may have expired since the clock was asked.
+				if c.deadline-now > 1 && erased == out.under {
+					out.failed(foreign)
+					out.failed(&window.ForeignError{Key: c.key, Err: errors.New("hits that were added are not in it")})
+				}
+			case c.reply.Err() != nil:
+				if err := cluster.WrapForeign(c.key, c.reply.Err()); !window.IsForeign(err) {
+					return err
+				}
+				out.failed(&window.ForeignError{Key: c.key, Err: c.reply.Err()})
+			case err != nil:
+				out.failed(&window.ForeignError{Key: c.key, Err: err})
+			case have > math.MaxInt64-c.N:
+				out.failed(&window.ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
 			}
-			out.failed(&window.ForeignError{Key: c.key, Err: replies[i].Err()})
-		case err != nil:
-			out.failed(&window.ForeignError{Key: c.key, Err: err})
-		case have > math.MaxInt64-c.n:
-			out.failed(&window.ForeignError{Key: c.key, Err: errors.New("one more hit would overflow it")})
 		}
 	}
 	for i := range raises {
@@ -308,4 +342,54 @@ func (w *Writer) inspect(ctx context.Context, tx *cluster.WatchedTx, now int64, 
 		}
 	}
 	return nil
+}
+
+// queueInspection queries the cells of a counter in the tiers, and the logs in which they can be, by epoch.
+func (w *Writer) queueInspection(ctx context.Context, p redis.Pipeliner, batch *window.ShardBatch,
+	counter *window.CounterHits, now int64) (cells []inspectedCell, logs map[int64]*redis.StringCmd) {
+	hash := func(t window.Tier, epoch int64) string {
+		return w.store.Keys.Hash(window.CellHash{Shard: w.shard, Counter: counter.Name, Tier: t, Epoch: epoch})
+	}
+	for _, cell := range batch.Cells(counter.Dense(), nil) {
+		t := w.layout.Tiers[cell.Tier]
+		c := inspectedCell{CellHits: cell, key: hash(t, cell.Epoch)}
+		if c.deadline = t.Deadline(cell.Epoch, counter.CounterHash); c.deadline > now {
+			c.reply = redis.NewStringCmd(ctx, "hget", c.key, cell.Field)
+			_ = p.Process(ctx, c.reply) // queues it
+			cells = append(cells, c)
+		}
+	}
+	if !batch.NamesTier.Sparse {
+		return cells, nil
+	}
+	logs = make(map[int64]*redis.StringCmd)
+	for _, cell := range batch.LogCells(counter, nil) {
+		if cell.First {
+			logs[cell.Epoch] = p.GetRange(ctx, hash(batch.NamesTier, cell.Epoch), 0, -1) // empty for none
+		}
+	}
+	return cells, logs
+}
+
+// parseLogs returns when the cells in logs of a counter begin, and foreign for a log that another program
+// has written to. Any error means that the outcome is unknown.
+func parseLogs(t window.Tier, logs map[int64]*redis.StringCmd) (starts []int64, foreign *window.ForeignError,
+	err error) {
+	for epoch, reply := range logs {
+		var cells []window.StoredCell
+		text, err := reply.Result()
+		switch {
+		case err != nil && !cluster.IsAboutValue(err):
+			return nil, nil, err
+		case err == nil && text != "":
+			cells, err = t.ParseLog(text)
+		}
+		if err != nil {
+			foreign = &window.ForeignError{Key: reply.Args()[1].(string), Err: err}
+		}
+		for _, c := range cells {
+			starts = append(starts, t.CellStart(t.CellIn(epoch, c.Field)))
+		}
+	}
+	return starts, foreign, nil
 }

@@ -1,5 +1,5 @@
-// Package erase removes all that Redis has of some counters: hashes, unique cells, names, and entries in
-// summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A call
+// Package erase removes all that Redis has of some counters: hashes, logs, unique cells, names, and entries
+// in summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A call
 // that fails leaves the rest listed, for another call.
 //
 // Each transaction writes a new token (see NewErasure) to the key "erased" of its shard. Every writer

@@ -124,7 +124,7 @@ type shardEraser struct {
 	until    int64               // keys are planned for hits up to this moment
 	sets     []string            // of names
 	tops     [][]topOf           // by stream
-	epochs   []window.EpochRange // by tier
+	epochs   []window.EpochRange // by tier, see window.Layout.StoredTiers
 	uniques  []window.EpochRange // by unique tier
 
 	// The summaries that list a wanted counter. They are current while cursors and erasures are unchanged.
@@ -168,7 +168,7 @@ func (e *shardEraser) plan(now, latest int64) {
 		*to = append(*to, window.EpochRange{First: first, Last: last})
 		keys, span = keys+last-first+1, min(span, t.EpochMillis())
 	}
-	for _, t := range e.layout.Tiers {
+	for _, t := range e.layout.StoredTiers() {
 		add(&e.epochs, t)
 	}
 	for _, t := range e.layout.UniqueTiers {
@@ -176,9 +176,8 @@ func (e *shardEraser) plan(now, latest int64) {
 	}
 	e.counters = int(min(maxCounters, max(1, maxHashes/keys)))
 	e.until = latest + span
-	coarsest := len(e.layout.Tiers) - 1
-	t := e.layout.Tiers[coarsest]
-	for set := t.NamesOf(e.epochs[coarsest].First); set <= t.NamesOf(e.epochs[coarsest].Last); set++ {
+	t, live := e.layout.NamesTier(), e.epochs[len(e.epochs)-1]
+	for set := t.NamesOf(live.First); set <= t.NamesOf(live.Last); set++ {
 		e.sets = append(e.sets, e.store.Keys.Names(e.shard, t, set))
 	}
 	if len(e.uniques) > 0 {
@@ -201,7 +200,7 @@ func (e *shardEraser) plan(now, latest int64) {
 }
 
 func (e *shardEraser) hashes(counter string) (out []string) {
-	for i, t := range e.layout.Tiers {
+	for i, t := range e.layout.StoredTiers() {
 		for epoch := e.epochs[i].First; epoch <= e.epochs[i].Last; epoch++ {
 			out = append(out, e.store.Keys.Hash(window.CellHash{Shard: e.shard, Counter: counter, Tier: t,
 				Epoch: epoch}))

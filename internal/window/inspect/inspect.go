@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,23 @@ type FoundUnique struct {
 	Sketch *unique.Sketch
 }
 
-// FoundCell is a cell as Redis holds it.
+// mergeCells adds up what a counter has of a cell in its hash and in logs.
+func (c *FoundCounter) mergeCells() {
+	slices.SortFunc(c.Cells, func(a, b FoundCell) int {
+		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Cell, b.Cell))
+	})
+	merged := c.Cells[:0]
+	for _, f := range c.Cells {
+		if last := len(merged) - 1; last >= 0 && merged[last].CellID == f.CellID {
+			merged[last].N = window.AddCounts(merged[last].N, f.N)
+		} else {
+			merged = append(merged, f)
+		}
+	}
+	c.Cells = merged
+}
+
+// FoundCell is a cell as Redis holds it, whether in a hash or in logs.
 type FoundCell struct {
 	window.CellID
 	N int64
@@ -74,7 +91,9 @@ type askedHash struct {
 	counter int
 	tier    int
 	epoch   int64
-	reply   *redis.MapStringStringCmd
+	key     string
+	hash    *redis.MapStringStringCmd
+	log     *redis.StringCmd // in place of hash
 }
 
 type askedUniques struct {
@@ -90,11 +109,12 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	withUniques func(counterHash uint64) bool) (Found, error) {
 	out := Found{Until: max(now, latest) + window.HashAhead, Counters: make([]FoundCounter, len(counters))}
 	var asked []askedHash
+	tiers := i.layout.StoredTiers()
 	uniques := make([]askedUniques, len(counters))
 	for n, name := range counters {
 		out.Counters[n].Name = name
 		hash := window.HashCounter([]byte(name))
-		for tier, t := range i.layout.Tiers {
+		for tier, t := range tiers {
 			for epoch := t.FirstEpoch(hash, now); epoch <= t.EpochAt(out.Until-1); epoch++ {
 				asked = append(asked, askedHash{counter: n, tier: tier, epoch: epoch})
 			}
@@ -118,9 +138,13 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 		cursors = i.ask(ctx, p, shard, schema.CursorFields)
 		for n := range asked {
 			a := &asked[n]
-			key := i.store.Keys.Hash(window.CellHash{Shard: shard, Counter: counters[a.counter],
-				Tier: i.layout.Tiers[a.tier], Epoch: a.epoch})
-			a.reply = p.HGetAll(ctx, key)
+			a.key = i.store.Keys.Hash(window.CellHash{Shard: shard, Counter: counters[a.counter], Tier: tiers[a.tier],
+				Epoch: a.epoch})
+			if tiers[a.tier].Sparse {
+				a.log = p.GetRange(ctx, a.key, 0, -1) // empty for none
+			} else {
+				a.hash = p.HGetAll(ctx, a.key)
+			}
 		}
 		for n := range uniques {
 			u := &uniques[n]
@@ -139,7 +163,15 @@ func (i *Inspector) Read(ctx context.Context, shard int, counters []string, now,
 	}
 	out.At = (clock.Val().UnixMilli() + 999) / 1000
 	for _, a := range asked {
-		i.take(&out.Counters[a.counter], a)
+		c := &out.Counters[a.counter]
+		if a.log != nil {
+			i.takeLog(c, a, tiers[a.tier], out.At)
+		} else {
+			i.take(c, a)
+		}
+	}
+	for n := range out.Counters {
+		out.Counters[n].mergeCells()
 	}
 	for n, u := range uniques {
 		i.takeUniques(shard, &out.Counters[n], u)
@@ -178,13 +210,12 @@ func (i *Inspector) takeUniques(shard int, c *FoundCounter, asked askedUniques) 
 
 // take adds the cells of a hash to its counter.
 func (i *Inspector) take(c *FoundCounter, a askedHash) {
-	key, _ := a.reply.Args()[1].(string)
-	if err := a.reply.Err(); err != nil {
-		c.Bad = append(c.Bad, &window.ForeignError{Key: key, Err: err})
+	if err := a.hash.Err(); err != nil {
+		c.Bad = append(c.Bad, &window.ForeignError{Key: a.key, Err: err})
 		return
 	}
 	t, bad := i.layout.Tiers[a.tier], ""
-	for field, value := range a.reply.Val() {
+	for field, value := range a.hash.Val() {
 		f, err := strconv.ParseInt(field, 10, 64)
 		n, errN := strconv.ParseInt(value, 10, 64)
 		if err != nil || errN != nil || f < 0 || f >= t.CellsPerEpoch() {
@@ -194,7 +225,28 @@ func (i *Inspector) take(c *FoundCounter, a askedHash) {
 		c.Cells = append(c.Cells, FoundCell{window.CellID{Tier: a.tier, Cell: t.CellIn(a.epoch, f)}, n})
 	}
 	if bad != "" {
-		c.Bad = append(c.Bad, &window.ForeignError{Key: key, Err: errors.New(bad)})
+		c.Bad = append(c.Bad, &window.ForeignError{Key: a.key, Err: errors.New(bad)})
+	}
+}
+
+// takeLog adds the cells of a log to those of all tiers that have not expired at a moment (Unix seconds).
+func (i *Inspector) takeLog(c *FoundCounter, a askedHash, t window.Tier, at int64) {
+	cells, err := []window.StoredCell(nil), a.log.Err()
+	if err == nil && a.log.Val() != "" {
+		cells, err = t.ParseLog(a.log.Val())
+	}
+	if err != nil {
+		c.Bad = append(c.Bad, &window.ForeignError{Key: a.key, Err: err})
+		return
+	}
+	hash := window.HashCounter([]byte(c.Name))
+	for _, cell := range cells {
+		for tier, level := range i.layout.Tiers {
+			id := window.CellID{Tier: tier, Cell: level.CellAt(t.CellStart(t.CellIn(a.epoch, cell.Field)))}
+			if i.layout.CellExpires(id, hash) > at {
+				c.Cells = append(c.Cells, FoundCell{id, cell.N})
+			}
+		}
 	}
 }
 
@@ -259,8 +311,8 @@ func (i *Inspector) atOnce(ctx context.Context, shard int, queue func(redis.Pipe
 // more. now and latest are as for Read.
 func (i *Inspector) Names(ctx context.Context, after string, most int, now, latest int64) (names []string, more bool,
 	err error) {
-	coarsest := i.layout.Tiers[len(i.layout.Tiers)-1]
-	alive := window.Range{From: coarsest.EpochStart(coarsest.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) +
+	listed := i.layout.NamesTier()
+	alive := window.Range{From: listed.EpochStart(listed.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) +
 		window.HashAhead + 1} // with the longest jitter
 	return read.ListNames(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
 }
@@ -323,10 +375,14 @@ func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 		case "cursor":
 			out.Streams = append(out.Streams, k.Rest)
 			continue
-		case "h":
-			h, tier, what = parseHash(i.layout, k.Shard, k.Rest)
-			if what == "" && tier == len(i.layout.Tiers)-1 {
-				names = i.store.Keys.Names(k.Shard, h.Tier, h.Tier.NamesOf(h.Epoch))
+		case "h", "s":
+			if k.Kind == "s" {
+				h, what = parseLogKey(i.layout, k.Shard, k.Rest)
+			} else {
+				h, tier, what = parseHash(i.layout, k.Shard, k.Rest)
+			}
+			if t := i.layout.NamesTier(); what == "" && (k.Kind == "s" || tier == len(i.layout.Tiers)-1) {
+				names = i.store.Keys.Names(k.Shard, t, t.NamesOf(t.EpochAt(h.Tier.EpochStart(h.Epoch))))
 			}
 		case "u":
 			h, tier, what = parseHash(i.layout.Uniques(), k.Shard, k.Rest)
@@ -415,7 +471,7 @@ func (i *Inspector) sharedDeadline(k schema.ShardKey) (deadline int64, what stri
 	case k.Kind == "top":
 		return i.layout.Tiers[tier].SegmentDeadline(n), ""
 	}
-	return i.layout.Tiers[tier].NamesDeadline(n), ""
+	return i.layout.NamesTier().NamesDeadline(n), ""
 }
 
 func tierOf(l window.Layout, cell string) int {
@@ -426,16 +482,31 @@ func tierOf(l window.Layout, cell string) int {
 // describes an error, or is empty.
 func parseHash(l window.Layout, shard int, rest string) (h window.CellHash, tier int, what string) {
 	cell, rest, _ := strings.Cut(rest, ":")
+	if tier = tierOf(l, cell); tier < 0 {
+		return h, tier, "no tier of the namespace has cells of " + cell
+	}
+	h, what = parseEpoch(l, l.Tiers[tier], shard, rest)
+	return h, tier, what
+}
+
+// parseLogKey is parseHash for what follows "s:" in the key of a log.
+func parseLogKey(l window.Layout, shard int, rest string) (h window.CellHash, what string) {
+	t, ok := l.SparseTier()
+	if !ok {
+		return h, "the namespace has no sparse logs"
+	}
+	return parseEpoch(l, t, shard, rest)
+}
+
+func parseEpoch(l window.Layout, t window.Tier, shard int, rest string) (h window.CellHash, what string) {
 	epoch, counter, ok := strings.Cut(rest, ":")
-	tier = tierOf(l, cell)
 	number, err := strconv.ParseInt(epoch, 10, 64)
+	belongs := l.ShardOf(window.HashCounter([]byte(counter)))
 	switch {
 	case !ok || err != nil || counter == "":
-		return h, tier, "its name is not that of a key with cells"
-	case tier < 0:
-		return h, tier, "no tier of the namespace has cells of " + cell
-	case shard != l.ShardOf(window.HashCounter([]byte(counter))):
-		return h, tier, fmt.Sprintf("its counter belongs to shard %d", l.ShardOf(window.HashCounter([]byte(counter))))
+		return h, "its name is not that of a key with cells"
+	case shard != belongs:
+		return h, fmt.Sprintf("its counter belongs to shard %d", belongs)
 	}
-	return window.CellHash{Shard: shard, Counter: counter, Tier: l.Tiers[tier], Epoch: number}, tier, ""
+	return window.CellHash{Shard: shard, Counter: counter, Tier: t, Epoch: number}, ""
 }

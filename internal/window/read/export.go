@@ -233,6 +233,7 @@ func (e Export) page(ctx context.Context, r *Reader, dir *schema.Directory, now 
 		for i, name := range names {
 			plans[i] = window.NewPlan(l, name, piece, now, tier)
 			plans[i].Add(tier, piece)
+			plans[i].AddLogs(l)
 		}
 		for shard := range l.Shards { // for the cursors of all of them
 			plans = append(plans, window.Plan{Shard: shard})
@@ -270,7 +271,9 @@ func (e Export) names(ctx context.Context, r *Reader, l window.Layout, tier wind
 	if r.MaxCells > 0 {
 		room = min(room, r.MaxCells)
 	}
-	most := min(room/roomOf(tier, piece), exportNames)
+	logs := window.Plan{Range: piece}
+	logs.AddLogs(l)
+	most := min(room/(roomOf(tier, piece)+logs.Capacity()), exportNames)
 	if most > 0 {
 		names, more, err = listAfter(ctx, r.Store, l, piece, e.Prefix, at.Counter, int(most))
 		return names, piece, more, err
@@ -285,7 +288,7 @@ func (e Export) names(ctx context.Context, r *Reader, l window.Layout, tier wind
 	}
 	// Both edges of the piece may lie in a hash of which the rest is not asked for.
 	step := e.Step.Milliseconds()
-	steps := max(1, (room-2*tier.CellsPerEpoch())*tier.CellMillis()/step)
+	steps := max(1, (room-logs.Capacity()-2*tier.CellsPerEpoch())*tier.CellMillis()/step)
 	piece.To = min(piece.To, piece.From+steps*step)
 	return names, piece, more, nil
 }

@@ -95,8 +95,9 @@ func (g *gatherer) join(ctx context.Context, want keySets) (t *trip, ok bool) {
 		return nil, false
 	}
 	t.cursors.addAll(want.cursors.keys)
-	t.hashes.addAll(want.hashes.keys)
-	t.sums.addAll(want.sums.keys)
+	for kind := range want.hashes {
+		t.hashes[kind].addAll(want.hashes[kind].keys)
+	}
 	for _, key := range want.unions.keys {
 		t.addUnion(key, strings.Count(key, keySeparator)+1)
 	}
@@ -147,7 +148,7 @@ func (g *gatherer) gathered() int {
 	if g.gathering == nil {
 		return 0
 	}
-	return len(g.gathering.hashes.keys)
+	return len(g.gathering.hashes[wholeHash].keys)
 }
 
 // Gathered returns how many hashes the next shared trip is to read.

@@ -42,7 +42,7 @@ func succeed() error { return nil }
 // wants is what a question about these hashes wants.
 func wants(hashes ...string) (out keySets) {
 	out.cursors.add("cursor")
-	out.hashes.addAll(hashes)
+	out.hashes[wholeHash].addAll(hashes)
 	return out
 }
 
@@ -123,7 +123,7 @@ func TestQuestionsThatComeTogetherShareATrip(t *testing.T) {
 		}
 		r.release <- succeed
 		trip := <-r.departed
-		if got := fmt.Sprint(trip.cursors.keys, trip.hashes.keys); got != "[cursor] [a b c]" {
+		if got := fmt.Sprint(trip.cursors.keys, trip.hashes[wholeHash].keys); got != "[cursor] [a b c]" {
 			t.Errorf("the trip reads %s; want each key once", got)
 		}
 		r.finish(t, first...)
@@ -164,7 +164,7 @@ func TestTripsThatHangHoldNoQuestionUp(t *testing.T) {
 		time.Sleep(gatherAtMost + time.Millisecond)
 		late := r.ask(t.Context(), wants("b"))
 		trip := <-r.departed
-		if got := fmt.Sprint(trip.hashes.keys); got != "[a b]" {
+		if got := fmt.Sprint(trip.hashes[wholeHash].keys); got != "[a b]" {
 			t.Errorf("the trip reads %s", got)
 		}
 		waits := r.ask(t.Context(), wants("c"))
@@ -269,10 +269,10 @@ func TestLargeQuestionsTravelByThemselves(t *testing.T) {
 func TestEveryQuestionFindsItsKeys(t *testing.T) {
 	t.Parallel()
 	g := gatherer{read: func(ctx context.Context, t *trip) error {
-		for _, key := range t.hashes.keys {
+		for _, key := range t.hashes[wholeHash].keys {
 			cmd := redis.NewRawCmd(ctx, "hgetall", key)
 			cmd.SetVal([]byte("of " + key))
-			t.hashes.replies = append(t.hashes.replies, cmd)
+			t.hashes[wholeHash].replies = append(t.hashes[wholeHash].replies, cmd)
 		}
 		return nil
 	}}
@@ -295,7 +295,7 @@ func TestEveryQuestionFindsItsKeys(t *testing.T) {
 					continue
 				}
 				for _, key := range keys {
-					if got := trip.hashes.reply(key); err != nil || got != (cluster.Reply{Key: key, Text: "of " + key}) {
+					if got := trip.hashes[wholeHash].reply(key); err != nil || got != (cluster.Reply{Key: key, Text: "of " + key}) {
 						t.Errorf("%s: %+v %v", key, got, err)
 					}
 				}

@@ -50,13 +50,41 @@ func (s *keySet) addAll(keys []string) {
 
 // keySets are the keys that a question reads, in addition to the layout record and the list of streams.
 type keySets struct {
-	cursors, hashes keySet
-	sums            keySet // hashes of which the sum will do
-	unions          keySet // of unique cells: the keys of each, see unionKey
-	unionCells      int64  // how many cells the unions have together
+	cursors    keySet
+	hashes     [hashKinds]keySet
+	unions     keySet // of unique cells: the keys of each, see unionKey
+	unionCells int64  // how many cells the unions have together
 }
 
-func (w *keySets) size() int { return len(w.hashes.keys) + len(w.sums.keys) + int(w.unionCells) }
+// hashKind is how a hash is read.
+type hashKind int
+
+const (
+	wholeHash hashKind = iota
+	hashSum            // the sum of its cells will do
+	sparseLog
+	hashKinds
+)
+
+var hashCommands = [hashKinds]string{"hgetall", "hvals", "get"}
+
+func kindOf(h window.CellHash) hashKind {
+	switch {
+	case h.Tier.Sparse:
+		return sparseLog
+	case h.Sum:
+		return hashSum
+	}
+	return wholeHash
+}
+
+func (w *keySets) size() int {
+	n := int(w.unionCells)
+	for _, set := range w.hashes {
+		n += len(set.keys)
+	}
+	return n
+}
 
 // addUnion returns the index of a union, or -1 if it is empty.
 func (w *keySets) addUnion(key string, cells int) int {
@@ -73,12 +101,16 @@ func (w *keySets) addUnion(key string, cells int) int {
 // readPlan is what plans need of Redis, and where each plan finds it.
 type readPlan struct {
 	keySets
-	shards []int // that the plans are about, in the order of the cursors
-	// for each hash of each plan, in the order of Plan.Hashes: its index among the hashes, or ^index among the
-	// sums
-	at     []int
-	counts []int // for each union of each plan: its index among the unions, or -1 if it is empty
-	room   int64 // how many cells the hashes can hold
+	shards []int    // that the plans are about, in the order of the cursors
+	at     []hashAt // of each hash of each plan, in the order of Plan.Hashes
+	counts []int    // for each union of each plan: its index among the unions, or -1 if it is empty
+	room   int64    // how many cells the hashes can hold
+}
+
+// hashAt is a hash's place in keySets.hashes.
+type hashAt struct {
+	kind  hashKind
+	index int
 }
 
 func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out readPlan) {
@@ -93,18 +125,12 @@ func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out r
 			}
 		}
 		for h := range p.Hashes {
-			set := &out.hashes
-			if h.Sum {
-				set = &out.sums
-			}
-			index, added := set.add(k.Hash(h))
+			kind := kindOf(h)
+			index, added := out.hashes[kind].add(k.Hash(h))
 			if added {
-				out.room += h.Tier.CellsPerEpoch()
+				out.room += h.Tier.Capacity()
 			}
-			if h.Sum {
-				index = ^index
-			}
-			out.at = append(out.at, index)
+			out.at = append(out.at, hashAt{kind, index})
 		}
 		for _, u := range p.Unions {
 			out.counts = append(out.counts, out.addUnion(unionKey(u, k, p), len(u)))

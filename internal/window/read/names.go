@@ -158,11 +158,11 @@ func listAfter(ctx context.Context, s *schema.Store, l window.Layout, longest wi
 // ListNames is listAfter for the shards from first to before end, asking each for each names.
 func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end, each int, longest window.Range,
 	prefix, after string, most int) (names []string, more bool, err error) {
-	coarsest := l.Tiers[len(l.Tiers)-1]
+	listed := l.NamesTier()
 	return MergeSets(ctx, s, func(shard int) (sets []string) {
-		set, last := coarsest.NamesOf(coarsest.EpochAt(longest.From)), coarsest.NamesOf(coarsest.EpochAt(longest.To-1))
+		set, last := listed.NamesOf(listed.EpochAt(longest.From)), listed.NamesOf(listed.EpochAt(longest.To-1))
 		for ; set <= last; set++ {
-			sets = append(sets, s.Keys.Names(shard, coarsest, set))
+			sets = append(sets, s.Keys.Names(shard, listed, set))
 		}
 		return sets
 	}, first, end, each, prefix, after, most)

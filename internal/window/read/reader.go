@@ -70,7 +70,7 @@ func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration,
 	found, err := r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
 		plans, err := planAll(l, []window.Question{{Counter: counter, Span: window.Last(length)}}, now)
 		if err == nil {
-			plans[0] = plans[0].Alone() // of a divided range, a later one needs other hashes
+			plans[0] = plans[0].Alone(l) // of a divided range, a later one needs other hashes
 		}
 		return plans, err
 	})
@@ -152,8 +152,9 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 		_ = p.BatchProcess(ctx, record, idle)
 		t.cursors.queue(ctx, p, "hmget", schema.CursorArgs...)
 	}, func(p redis.Pipeliner) {
-		t.hashes.queue(ctx, p, "hgetall")
-		t.sums.queue(ctx, p, "hvals")
+		for kind, command := range hashCommands {
+			t.hashes[kind].queue(ctx, p, command)
+		}
 		t.unions.queueUnions(ctx, p)
 	}, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, list)

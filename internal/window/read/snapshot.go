@@ -42,33 +42,36 @@ func (s *snapshot) parse(need readPlan, t *trip) (err error) {
 			return err
 		}
 	}
-	hashes := make([][]window.StoredCell, len(need.hashes.keys))
-	for i, key := range need.hashes.keys {
-		if hashes[i], err = t.hashes.reply(key).Cells(); err != nil {
-			return err
+	var hashes [hashKinds][][]window.StoredCell
+	for kind := range hashes {
+		keys := need.hashes[kind].keys
+		hashes[kind] = make([][]window.StoredCell, len(keys))
+		for i, key := range keys {
+			if hashes[kind][i], err = s.cellsIn(hashKind(kind), t.hashes[kind].reply(key)); err != nil {
+				return err
+			}
 		}
 	}
-	sums := make([][]window.StoredCell, len(need.sums.keys))
-	for i, key := range need.sums.keys {
-		n, err := t.sums.reply(key).Sum()
-		if err != nil {
-			return err
-		}
-		sums[i] = []window.StoredCell{{Field: 0, N: n}} // any cell of it: all of them count in full
-	}
-	s.assignCells(need, hashes, sums)
+	s.assignCells(need, hashes)
 	return s.assignCounts(need, t)
 }
 
+func (s *snapshot) cellsIn(kind hashKind, reply cluster.Reply) ([]window.StoredCell, error) {
+	switch kind {
+	case sparseLog:
+		return reply.Log(s.dir.Layout.NamesTier())
+	case hashSum:
+		n, err := reply.Sum()
+		return []window.StoredCell{{Field: 0, N: n}}, err // any cell of it: all of them count in full
+	}
+	return reply.Cells()
+}
+
 // assignCells gives each plan the cells of its hashes.
-func (s *snapshot) assignCells(need readPlan, hashes, sums [][]window.StoredCell) {
+func (s *snapshot) assignCells(need readPlan, hashes [hashKinds][][]window.StoredCell) {
 	all := make(window.PlanCells, len(need.at))
 	for i, at := range need.at {
-		if at < 0 {
-			all[i] = sums[^at]
-		} else {
-			all[i] = hashes[at]
-		}
+		all[i] = hashes[at.kind][at.index]
 	}
 	s.cells = make([]window.PlanCells, len(s.plans))
 	for i := range s.plans {

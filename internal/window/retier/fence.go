@@ -95,7 +95,7 @@ func cursorStreams(ctx context.Context, s *schema.Store) ([]string, error) {
 func deleteGeneration(ctx context.Context, s *schema.Store, generation int, tell Progress) error {
 	goes := func(k schema.ShardKey) bool {
 		switch k.Kind {
-		case "h", "names", "top":
+		case "h", "s", "names", "top":
 			return k.Generation == generation
 		}
 		return k.Kind == "built"

@@ -1,6 +1,7 @@
 package retier
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -57,7 +58,7 @@ func rebuild(ctx context.Context, s *schema.Store, l window.Layout, target windo
 	if err != nil {
 		return nil, err
 	}
-	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards}, now: now,
+	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards, Sparse: true}, now: now,
 		end: max(now, latest) + 1, tell: tell}
 	b.sources = b.chooseSources()
 	b.stream = chooseSummaryOwner(streams)
@@ -184,14 +185,14 @@ func (b *rebuilding) epochs(t window.Tier) (first, last int64) {
 // shard builds a shard some counters at a time, because the cells of all may not fit into memory. Each page
 // begins after a name, so counters that expire meanwhile shift nothing.
 func (b *rebuilding) shard(ctx context.Context, shard int) error {
-	coarsest := b.from.Tiers[len(b.from.Tiers)-1]
-	first, _ := b.epochs(coarsest)
-	all := window.Range{From: coarsest.EpochStart(first), To: b.end}
+	listed := b.from.NamesTier()
+	first, _ := b.epochs(listed)
+	all := window.Range{From: listed.EpochStart(first), To: b.end}
 	var room int64
-	for j, t := range b.from.Tiers {
-		if slices.Contains(b.sources, j) {
+	for j, t := range b.from.StoredTiers() {
+		if b.reads(j) {
 			first, last := b.epochs(t)
-			room += (last - first + 1) * t.CellsPerEpoch()
+			room += (last - first + 1) * t.Capacity()
 		}
 	}
 	most := int(max(1, min(rebuildNames, rebuildCells/max(1, room))))
@@ -229,7 +230,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 	if err != nil {
 		return err
 	}
-	coarsest := b.to.Tiers[len(b.to.Tiers)-1]
+	namesTier := b.to.NamesTier()
 	listed := make(map[int64][]string) // by set
 	size := b.to.SummarySize()
 	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -248,7 +249,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 						cell := t.CellIn(epoch, field)
 						values = append(values, field, n)
 						hits[t.SegmentOf(cell)] = window.AddCounts(hits[t.SegmentOf(cell)], n)
-						sets[coarsest.NamesOf(coarsest.EpochAt(t.CellStart(cell)))] = true
+						sets[namesTier.NamesOf(namesTier.EpochAt(t.CellStart(cell)))] = true
 					}
 					key := b.store.Keys.Hash(window.CellHash{Shard: shard, Counter: name, Tier: t, Epoch: epoch})
 					p.HSet(ctx, key, values...)
@@ -269,7 +270,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 			}
 		}
 		for set, names := range listed {
-			commit.List(ctx, p, b.store.Keys.Names(shard, coarsest, set), names, coarsest.NamesDeadline(set))
+			commit.List(ctx, p, b.store.Keys.Names(shard, namesTier, set), names, namesTier.NamesDeadline(set))
 		}
 		return nil
 	})
@@ -285,18 +286,26 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 	type read struct {
 		counter, tier int
 		epoch         int64
-		reply         *redis.MapStringStringCmd
+		hash          *redis.MapStringStringCmd
+		log           *redis.StringCmd // in place of hash
 	}
 	var reads []read
+	tiers := b.from.StoredTiers()
 	cmds, err := b.store.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, name := range names {
-			for j, t := range b.from.Tiers {
-				if !slices.Contains(b.sources, j) {
+			for j, t := range tiers {
+				if !b.reads(j) {
 					continue
 				}
 				for epoch, last := b.epochs(t); epoch <= last; epoch++ {
 					key := b.store.Keys.Hash(window.CellHash{Shard: shard, Counter: name, Tier: t, Epoch: epoch})
-					reads = append(reads, read{i, j, epoch, p.HGetAll(ctx, key)})
+					r := read{counter: i, tier: j, epoch: epoch}
+					if t.Sparse {
+						r.log = p.GetRange(ctx, key, 0, -1) // empty for none
+					} else {
+						r.hash = p.HGetAll(ctx, key)
+					}
+					reads = append(reads, r)
 				}
 			}
 		}
@@ -307,33 +316,57 @@ func (b *rebuilding) read(ctx context.Context, shard int, names []string) ([]sou
 	}
 	out := make([]sourceCells, len(names))
 	for i := range out {
-		out[i] = make(sourceCells, len(b.from.Tiers))
+		out[i] = make(sourceCells, len(tiers))
 	}
 	for _, r := range reads {
-		t := b.from.Tiers[r.tier]
-		for field, value := range r.reply.Val() {
+		t := tiers[r.tier]
+		add := func(field, n int64) {
+			cells := &out[r.counter][r.tier]
+			*cells = append(*cells, sourceCell{t.CellStart(t.CellIn(r.epoch, field)), n})
+		}
+		if t.Sparse {
+			cells, err := t.ParseLog(cmp.Or(r.log.Val(), window.LogHeader))
+			if err != nil {
+				return nil, &window.ForeignError{Key: r.log.Args()[1].(string), Err: err}
+			}
+			for _, c := range cells {
+				add(c.Field, c.N)
+			}
+			continue
+		}
+		for field, value := range r.hash.Val() {
 			at, err := strconv.ParseInt(field, 10, 64)
 			var n int64
 			if err == nil {
 				n, err = strconv.ParseInt(value, 10, 64)
 			}
 			if err != nil || n < 0 || at < 0 || at >= t.CellsPerEpoch() {
-				return nil, &window.ForeignError{Key: r.reply.Args()[1].(string),
+				return nil, &window.ForeignError{Key: r.hash.Args()[1].(string),
 					Err: fmt.Errorf("a field %q of %q", field, value)}
 			}
-			out[r.counter][r.tier] = append(out[r.counter][r.tier], sourceCell{t.CellStart(t.CellIn(r.epoch, at)), n})
+			add(at, n)
 		}
 	}
 	return out, nil
 }
 
-// sum adds the cells of a counter up to those of a new tier, by epoch and field.
+// reads reports whether cells come from a tier of from, or (the last of StoredTiers) from the logs.
+func (b *rebuilding) reads(tier int) bool {
+	return tier == len(b.from.Tiers) || slices.Contains(b.sources, tier)
+}
+
+// sum adds the cells of a counter up to those of a new tier, by epoch and field. Those in logs are as fine
+// as any.
 func (b *rebuilding) sum(tier int, cells sourceCells) map[int64]map[int64]int64 {
 	if b.sources[tier] < 0 {
 		return nil
 	}
 	t, out := b.to.Tiers[tier], make(map[int64]map[int64]int64)
-	for _, c := range cells[b.sources[tier]] {
+	source := slices.Clip(cells[b.sources[tier]])
+	if len(cells) > len(b.from.Tiers) {
+		source = append(source, cells[len(b.from.Tiers)]...)
+	}
+	for _, c := range source {
 		epoch, field := t.EpochAndField(t.CellAt(c.start))
 		if out[epoch] == nil {
 			out[epoch] = make(map[int64]int64)

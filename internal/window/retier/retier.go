@@ -28,10 +28,9 @@ type Built struct {
 	CompleteFrom int64
 }
 
-// Run changes the tiers of a namespace in which no worker counts. The new ones have sparse logs and sums, so a
-// namespace without is changed also if its tiers stay. After an interruption, call it with the
-// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
-// same.
+// Run changes the tiers of a namespace in which no worker counts. The new ones have sparse logs and sums,
+// so a namespace without is changed also if its tiers stay. After an interruption, call it with the same
+// tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the same.
 func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress) (built []Built, changed bool,
 	err error) {
 	have, err := s.ReadLayout(ctx)

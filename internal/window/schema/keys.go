@@ -18,14 +18,15 @@ import (
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see ParseErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
-//	<ns>:{<shard>}:names:<set>                    ZSET    the coarsest tier's counters: Tier.NamesOf; expires
+//	<ns>:{<shard>}:s:<epoch>:<counter>            STRING  sparse log: see window.Layout.SparseTier; expires
+//	<ns>:{<shard>}:names:<set>                    ZSET    the counters: Layout.NamesTier, Tier.NamesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.SegmentOf; expires
 //	<ns>:{<shard>}:unames:<set>                   ZSET    unique tiers' counters: Layout.UniqueNamesOf; expires
 //	<ns>:{<shard>}:u:<cell>:<number>:<counter>    STRING  HyperLogLog of a cell; number: Tier.CellAt; expires
 //
-// All scores are 0. If a namespace's tiers were changed, "h", "names" and "top" have "g<generation>:" after
-// the braces. All generations share "u" and "unames", because unique tiers do not change and a repeated PFADD
-// changes nothing. Until the change is confirmed, there is also:
+// All scores are 0. If a namespace's tiers were changed, "h", "s", "names" and "top" have "g<generation>:"
+// after the braces. All generations share "u" and "unames", because unique tiers do not change and a
+// repeated PFADD changes nothing. Until the change is confirmed, there is also:
 //
 //	<ns>:{<shard>}:g<generation>:built            STRING  the shard was built
 
@@ -52,8 +53,12 @@ func (k Keys) Erasure(shard int) string {
 func (k Keys) Hash(h window.CellHash) string {
 	out := append(make([]byte, 0, 128), k.Namespace...)
 	out = strconv.AppendInt(append(out, ":{"...), int64(h.Shard), 10)
-	out = append(window.AppendGeneration(h.Tier, append(out, "}:"...)), "h:"...)
-	out = human.AppendDuration(out, h.Tier.Cell)
+	out = window.AppendGeneration(h.Tier, append(out, "}:"...))
+	if h.Tier.Sparse {
+		out = append(out, 's')
+	} else {
+		out = human.AppendDuration(append(out, "h:"...), h.Tier.Cell)
+	}
 	out = strconv.AppendInt(append(out, ':'), h.Epoch, 10)
 	out = append(append(out, ':'), h.Counter...)
 	return string(out)

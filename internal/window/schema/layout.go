@@ -251,8 +251,8 @@ func (s *Store) CheckLayout(ctx context.Context) error {
 	return err
 }
 
-// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now, or rare counters have
-// logs now, or have none.
+// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now, or rare
+// counters have logs now, or have none.
 var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its keys are others now")
 
 // EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
@@ -268,7 +268,8 @@ func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 
 // OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
 // none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
-// while they are being changed. The span of hashes, and whether there are logs, are as when the namespace was created.
+// while they are being changed. The span of hashes, and whether there are logs, are as when the namespace
+// was created.
 func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layout, error) {
 	id := s.ID()
 	if id == "" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/internal/cluster"
 )
 
@@ -23,6 +24,7 @@ type Store struct {
 	Claims       Claims
 	Rules        RuleTexts
 	Keys         Keys
+	MaxLogBytes  int                    // see window.ShardBatch.Place; tests lower it
 	id           atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
 	LatestClocks latestClocks
 }
@@ -32,7 +34,8 @@ type Store struct {
 func NewStore(client redis.UniversalClient, ns string) *Store {
 	k := Keys{ns}
 	c := cluster.NewClient(client)
-	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k}
+	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k,
+		MaxLogBytes: window.MaxLogBytes}
 }
 
 // RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file if

@@ -150,6 +150,19 @@ func (r Reply) Cells() ([]window.StoredCell, error) {
 	return out, nil
 }
 
+// Log parses the reply to GET of a sparse log of the tier t.
+func (r Reply) Log(t window.Tier) ([]window.StoredCell, error) {
+	text, exists, err := r.Value()
+	if err != nil || !exists {
+		return nil, err
+	}
+	cells, err := t.ParseLog(text)
+	if err != nil {
+		return nil, &window.ForeignError{Key: r.Key, Err: err}
+	}
+	return cells, nil
+}
+
 // Sum adds up the reply to HVALS of a hash of cells.
 func (r Reply) Sum() (sum int64, err error) {
 	values, err := r.Elements()
