@@ -86,7 +86,7 @@ build: ## the programs, static, into bin/
 	@for module in $(PROMQL) $(RLS); do $(GO) build -C $$module -ldflags "-s -w -X tallyroll/internal/platform/release.version=$(VERSION)" -o $(CURDIR)/bin/ . || exit 1; done
 	@ls -l bin
 
-release: ## static programs, archives, Debian packages, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
+release: ## static programs, archives, Debian packages, the Helm chart, SBOM and checksums into bin/release: VERSION=v0.1.0, or the tag; ARGS=-again makes it twice and compares
 	cd $(TOOLS) && $(GO) run ./release -root ../.. $(if $(filter command environment,$(firstword $(origin VERSION))),-version '$(VERSION)') $(ARGS)
 
 lint: vet staticcheck prose govulncheck ## vet, staticcheck, prose and govulncheck

@@ -1,2 +1,2 @@
-// Package kubernetes builds and checks what is in deploy/kubernetes, in its tests.
+// Package kubernetes renders and checks the chart in deploy/chart, in its tests.
 package kubernetes

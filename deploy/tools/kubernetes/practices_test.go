@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -97,12 +98,32 @@ func practices(resources []any) (findings []string) {
 			if r.Spec.Type != "" && r.Spec.Type != corev1.ServiceTypeClusterIP {
 				found(r.Kind, r.Name, "its type must be ClusterIP, not %s", r.Spec.Type)
 			}
+			if len(r.Spec.Selector) == 0 {
+				found(r.Kind, r.Name, "it has no selector")
+			}
 			for _, port := range r.Spec.Ports {
 				if !selected(func(w workload) bool {
 					return labels.SelectorFromSet(r.Spec.Selector).Matches(w.labels()) && listens(w.template.Spec, port.TargetPort)
 				}) {
 					found(r.Kind, r.Name, "no pod that it selects has the port %s", port.TargetPort.String())
 				}
+			}
+		case *networkingv1.Ingress:
+			for _, rule := range r.Spec.Rules {
+				for _, path := range rule.HTTP.Paths {
+					if to := path.Backend.Service; !some(func(other any) bool { return offers(other, to) }) {
+						found(r.Kind, r.Name, "no Service %s has the port %s", to.Name, to.Port.Name)
+					}
+				}
+			}
+		case *autoscalingv2.HorizontalPodAutoscaler:
+			if !selected(func(w workload) bool {
+				return w.kind == r.Spec.ScaleTargetRef.Kind && w.name == r.Spec.ScaleTargetRef.Name && w.replicas == nil
+			}) {
+				found(r.Kind, r.Name, "it scales no workload that leaves its replicas open")
+			}
+			if r.Spec.MinReplicas == nil || *r.Spec.MinReplicas < 2 || *r.Spec.MinReplicas > r.Spec.MaxReplicas {
+				found(r.Kind, r.Name, "it needs two replicas or more, and at most as many as it may have")
 			}
 		case *networkingv1.NetworkPolicy:
 			if !selected(func(w workload) bool { return selects(&r.Spec.PodSelector, w) }) {
@@ -132,6 +153,14 @@ func apart(w workload) bool {
 	}
 	return slices.ContainsFunc(terms, func(term corev1.PodAffinityTerm) bool {
 		return term.TopologyKey == corev1.LabelHostname && selects(term.LabelSelector, w)
+	})
+}
+
+// offers reports whether a resource is the Service of a backend and has its port.
+func offers(resource any, backend *networkingv1.IngressServiceBackend) bool {
+	s, ok := resource.(*corev1.Service)
+	return ok && s.Name == backend.Name && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Name == backend.Port.Name
 	})
 }
 
@@ -195,27 +224,17 @@ func podLacks(pod corev1.PodSpec) (lacks []string) {
 
 // Each practice finds what breaks it, in the resources that are deployed.
 func TestPractices(t *testing.T) {
-	find := func(resources []any, kind, name string) any {
-		for _, resource := range resources {
-			v := reflect.ValueOf(resource).Elem()
-			if v.FieldByName("Kind").String() == kind && v.FieldByName("Name").String() == name {
-				return resource
-			}
-		}
-		t.Fatalf("no %s %s", kind, name)
-		return nil
-	}
 	pod := func(spoil func(*corev1.PodSpec)) func([]any) {
-		return func(all []any) { spoil(&find(all, "Deployment", "query").(*appsv1.Deployment).Spec.Template.Spec) }
+		return func(r []any) { spoil(&find[*appsv1.Deployment](t, r, "query").Spec.Template.Spec) }
 	}
 	container := func(spoil func(*corev1.Container)) func([]any) {
 		return pod(func(spec *corev1.PodSpec) { spoil(&spec.Containers[0]) })
 	}
 	deployment := func(spoil func(*appsv1.DeploymentSpec)) func([]any) {
-		return func(all []any) { spoil(&find(all, "Deployment", "query").(*appsv1.Deployment).Spec) }
+		return func(r []any) { spoil(&find[*appsv1.Deployment](t, r, "query").Spec) }
 	}
 	service := func(spoil func(*corev1.ServiceSpec)) func([]any) {
-		return func(all []any) { spoil(&find(all, "Service", "query").(*corev1.Service).Spec) }
+		return func(r []any) { spoil(&find[*corev1.Service](t, r, "query").Spec) }
 	}
 	other := map[string]string{"app": "other"}
 	for _, c := range []struct {
@@ -223,26 +242,32 @@ func TestPractices(t *testing.T) {
 		plant func([]any)
 	}{
 		{"its selector does not match", deployment(func(d *appsv1.DeploymentSpec) { d.Selector.MatchLabels = other })},
-		{"no NetworkPolicy selects", func(all []any) {
-			find(all, "NetworkPolicy", "query").(*networkingv1.NetworkPolicy).Spec.PodSelector.MatchLabels = other
+		{"no NetworkPolicy selects", func(r []any) {
+			find[*networkingv1.NetworkPolicy](t, r, "query").Spec.PodSelector.MatchLabels = other
 		}},
-		{"NetworkPolicy query: it selects no pod", func(all []any) {
-			find(all, "NetworkPolicy", "query").(*networkingv1.NetworkPolicy).Spec.PodSelector.MatchLabels = other
+		{"NetworkPolicy tallyroll-query: it selects no pod", func(r []any) {
+			find[*networkingv1.NetworkPolicy](t, r, "query").Spec.PodSelector.MatchLabels = other
 		}},
-		{"no PodDisruptionBudget selects", func(all []any) {
-			find(all, "PodDisruptionBudget", "query").(*policyv1.PodDisruptionBudget).Spec.Selector.MatchLabels = other
+		{"no PodDisruptionBudget selects", func(r []any) {
+			find[*policyv1.PodDisruptionBudget](t, r, "query").Spec.Selector.MatchLabels = other
 		}},
-		{"PodDisruptionBudget query: it selects no pod", func(all []any) {
-			find(all, "PodDisruptionBudget", "query").(*policyv1.PodDisruptionBudget).Spec.Selector.MatchLabels = other
+		{"PodDisruptionBudget tallyroll-query: it selects no pod", func(r []any) {
+			find[*policyv1.PodDisruptionBudget](t, r, "query").Spec.Selector.MatchLabels = other
 		}},
-		{"neither minAvailable", func(all []any) {
-			find(all, "PodDisruptionBudget", "query").(*policyv1.PodDisruptionBudget).Spec.MaxUnavailable = nil
+		{"neither minAvailable", func(r []any) {
+			find[*policyv1.PodDisruptionBudget](t, r, "query").Spec.MaxUnavailable = nil
 		}},
-		{"a Service needs two replicas", deployment(func(d *appsv1.DeploymentSpec) { *d.Replicas = 1 })},
+		{"a Service needs two replicas", func(r []any) { *find[*appsv1.Deployment](t, r, "promql").Spec.Replicas = 1 }},
+		{"scales no workload that leaves its replicas open", deployment(func(d *appsv1.DeploymentSpec) { d.Replicas = new(int32) })},
+		{"it needs two replicas or more", func(r []any) {
+			*find[*autoscalingv2.HorizontalPodAutoscaler](t, r, "query").Spec.MinReplicas = 1
+		}},
+		{"no Service tallyroll-query has the port http", service(func(s *corev1.ServiceSpec) { s.Ports[0].Name = "web" })},
 		{"no podAntiAffinity", pod(func(p *corev1.PodSpec) { p.Affinity = nil })},
 		{"must be RollingUpdate", deployment(func(d *appsv1.DeploymentSpec) { d.Strategy.Type = appsv1.RecreateDeploymentStrategyType })},
-		{"no headless Service", func(all []any) { find(all, "StatefulSet", "nats").(*appsv1.StatefulSet).Spec.ServiceName = "none" }},
+		{"no headless Service", func(r []any) { find[*appsv1.StatefulSet](t, r, "nats").Spec.ServiceName = "none" }},
 		{"must be ClusterIP", service(func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })},
+		{"it has no selector", service(func(s *corev1.ServiceSpec) { s.Selector = nil })},
 		{"has the port other", service(func(s *corev1.ServiceSpec) { s.Ports[0].TargetPort = intstr.FromString("other") })},
 		{"a token of a service account", pod(func(p *corev1.PodSpec) { *p.AutomountServiceAccountToken = true })},
 		{"does not run as user", pod(func(p *corev1.PodSpec) { *p.SecurityContext.RunAsUser = 0 })},
@@ -255,7 +280,7 @@ func TestPractices(t *testing.T) {
 		{"needs a liveness probe", container(func(c *corev1.Container) { c.ReadinessProbe = c.LivenessProbe })},
 	} {
 		t.Run(c.want, func(t *testing.T) {
-			resources := typed(t, build(t, "overlays/try"))
+			resources := typed(t, build(t, all))
 			require.Empty(t, practices(resources))
 			c.plant(resources)
 			require.Contains(t, strings.Join(practices(resources), "\n"), c.want)

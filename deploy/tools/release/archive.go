@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -79,15 +80,38 @@ func (r *release) writeArchive(t target, built []binary, texts []text) error {
 		}
 		all = append(all, entry{b.program.name, 0o755, content})
 	}
+	name := fmt.Sprintf("tallyroll_%s_%s_%s", r.version, t.os, t.arch)
+	return r.writeTar(name+".tar.gz", name, all)
+}
+
+var chartVersion = regexp.MustCompile(`(?m)^((?:appV|v)ersion: ).*`)
+
+// writeChart writes the Helm chart as a package of this version, whose image has the same.
+func (r *release) writeChart() error {
+	all, err := r.files("deploy/chart/*.*", "deploy/chart/templates/*")
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		e := &all[i]
+		e.name = strings.TrimPrefix(e.name, "deploy/chart/")
+		if e.name == "Chart.yaml" {
+			e.content = chartVersion.ReplaceAll(e.content, []byte("${1}"+r.version))
+		}
+	}
+	return r.writeTar("tallyroll-"+r.version+".tgz", "tallyroll", all)
+}
+
+// writeTar writes entries into an archive, below a folder.
+func (r *release) writeTar(file, folder string, all []entry) error {
 	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 
-	name := fmt.Sprintf("tallyroll_%s_%s_%s", r.version, t.os, t.arch)
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zipped)
 	for _, e := range all {
 		// Root's, and as old as the commit, so that it depends on neither the builder nor the time.
-		header := &tar.Header{Name: name + "/" + e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: r.time,
+		header := &tar.Header{Name: folder + "/" + e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: r.time,
 			Uname: "root", Gname: "root", Format: tar.FormatPAX}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
@@ -102,5 +126,5 @@ func (r *release) writeArchive(t target, built []binary, texts []text) error {
 	if err := zipped.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.out, name+".tar.gz"), out.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(r.out, file), out.Bytes(), 0o644)
 }

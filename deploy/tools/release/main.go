@@ -1,11 +1,11 @@
 // Release makes what a release consists of, from the sources as they are: static programs for each target in
-// an archive, a Debian package, the list of what is inside (SBOM) and the checksums, all of it below
-// bin/release. It asks a service only for modules. The same commit gives the same bytes on any machine with
-// the same Go.
+// an archive, a Debian package, the Helm chart, the list of what is inside (SBOM) and the checksums, all of
+// it below bin/release. It asks a service only for modules. The same commit gives the same bytes on any
+// machine with the same Go.
 //
 //	go run ./release -root ../.. -version v0.1.0
 //
-// main ─▶ programs (find, build) ─▶ licences (collect, judge) ─▶ archive, deb, sbom ─▶ SHA256SUMS
+// main ─▶ programs (find, build) ─▶ licences (collect, judge) ─▶ archive, deb, chart, sbom ─▶ SHA256SUMS
 package main
 
 import (
@@ -176,6 +176,9 @@ func (r *release) make(ctx context.Context) (map[string]string, error) {
 				return nil, err
 			}
 		}
+	}
+	if err := r.writeChart(); err != nil {
+		return nil, err
 	}
 	if err := r.writeSBOM(built, all); err != nil {
 		return nil, err

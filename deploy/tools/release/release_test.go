@@ -15,6 +15,7 @@ import (
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/stretchr/testify/require"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
 const testVersion = "v9.8.7-rc.1"
@@ -43,6 +44,21 @@ func TestRelease(t *testing.T) {
 	}
 	checkSBOM(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1.cdx.json"))
 	t.Run("install", func(t *testing.T) { install(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1_"+runtime.GOARCH+".deb")) })
+}
+
+// The package is a chart of the release's version, and its image, too.
+func TestChartPackage(t *testing.T) {
+	r := release{root: "../../..", out: t.TempDir(), version: "9.8.7"}
+	require.NoError(t, r.writeChart())
+	chart, err := loader.LoadFile(filepath.Join(r.out, "tallyroll-9.8.7.tgz"))
+	require.NoError(t, err)
+	require.NoError(t, chart.Validate())
+	require.Equal(t, []string{"tallyroll", "9.8.7", "9.8.7"}, []string{chart.Name(), chart.Metadata.Version, chart.AppVersion()})
+	require.NotEmpty(t, chart.Values)
+	require.NotEmpty(t, chart.Schema)
+	templates, err := filepath.Glob("../../chart/templates/*")
+	require.NoError(t, err)
+	require.Len(t, chart.Templates, len(templates))
 }
 
 func run(t *testing.T, name string, args ...string) string {
