@@ -167,6 +167,7 @@ func (s *service) handler() http.Handler {
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
 	newPage().register(mux)
+	registerSchemas(mux)
 	return s.middleware.wrap(mux)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/tests/cases"
+	"tallyroll/tests/schema"
 )
 
 // now is when messages are stored.
@@ -37,6 +38,7 @@ func mustParse(t testing.TB, text string) *Set {
 	t.Helper()
 	set, err := Parse([]byte(text))
 	require.NoError(t, err, text)
+	require.NoError(t, schema.Check(Schema(), []byte(text)), text)
 	return set
 }
 

@@ -44,11 +44,38 @@ const (
 // Formats are all formats. The first is the default.
 var Formats = []Format{JSON, CloudEvents, None}
 
-const ruleForm = "stream, subject, format, time, each, when, count"
+const ruleFields = "stream, subject, format, time, each, when, count"
+
+var (
+	text     = yamlfile.Schema{"type": "string"}
+	ruleForm = yamlfile.Form{
+		{Name: "stream", Required: true, Schema: text, Doc: "a name, or a glob such as ORDERS*"},
+		{Name: "subject", Required: true, Schema: text, Doc: "a subject, which may have the wildcards * and >"},
+		{Name: "format", Schema: yamlfile.Enum(Formats), Doc: "how the body is read; none ignores it"},
+		{Name: "time", Schema: text, Doc: "path of the event's time; default the time stored"},
+		{Name: "each", Schema: text, Doc: "path of an array of which each element is an event"},
+		{Name: "when{}", Schema: yamlfile.Schema{"type": "object", "minProperties": 1, "maxProperties": MaxWhen,
+			"additionalProperties": yamlfile.Schema{"type": []string{"string", "integer", "boolean"}}},
+			Doc: "paths, each with the value that it must be equal to"},
+		{Name: "count{}", Required: true, Schema: yamlfile.List(counterForm.Schema(), MaxCounters),
+			Doc: "the counters that an event counts on"},
+	}
+	counterForm = yamlfile.Form{
+		{Name: "key", Required: true, Schema: text, Doc: "name of the counter, with paths in braces: orders.{country}"},
+		{Name: "n", Schema: yamlfile.Schema{"type": []string{"string", "number"}, "minimum": 1, "maximum": int64(hit.MaxN)},
+			Doc: "how many hits: a path, or a whole number; default 1"},
+		{Name: "unique", Schema: text, Doc: "what is counted once per value, such as {user.id}"},
+		{Name: "optional", Schema: yamlfile.Schema{"type": "boolean"},
+			Doc: "do not count, and do not reject, an event without what the counter needs"},
+	}
+)
+
+// Schema is the JSON Schema of a rules file.
+func Schema() yamlfile.Schema { return yamlfile.List(ruleForm.Schema(), MaxRules) }
 
 // readRule reads subject before what refers to it: templates name its wildcards by number.
 func readRule(node *yaml.Node, stored bool) (*rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", "stream", "subject", "format", "time", "each", "when{}", "count{}")
+	fields, err := yamlfile.Fields(node, "a rule", ruleForm.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +238,7 @@ func (r *rule) readCount(node *yaml.Node) error {
 	}
 	lines := make(map[string]int)
 	for _, entry := range node.Content {
-		fields, err := yamlfile.Fields(entry, "a counter", "key", "n", "unique", "optional")
+		fields, err := yamlfile.Fields(entry, "a counter", counterForm.Names()...)
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func readFile(text []byte, stored bool) ([]*rule, error) {
 	if len(text) > MaxFile {
 		return nil, fileErrorf(0, "%d bytes: at most %d are allowed", len(text), MaxFile)
 	}
-	allowed := "a list of rules, each with " + ruleForm
+	allowed := "a list of rules, each with " + ruleFields
 	top, err := yamlfile.Document(text, allowed)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -65,20 +66,50 @@ var (
 	percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
 )
 
-// Parse reads a file of rules:
+var (
+	targetForm = yamlfile.Form{
+		{Name: "webhook", Choice: "target", Schema: yamlfile.Matching("^https?://"), Doc: "a URL that gets each change"},
+		{Name: "webhook_file", Choice: "target", Schema: yamlfile.Text, Doc: "a file that has the URL"},
+		{Name: "secret_file", Schema: yamlfile.Text, Doc: "a file of secrets that sign, one per line"},
+		{Name: "alertmanager", Choice: "target", Schema: yamlfile.Matching("^https?://"),
+			Doc: "the base URL of api/v2/alerts"},
+		{Name: "nats", Choice: "target", Schema: yamlfile.Text, Doc: "a subject without wildcards"},
+		{Name: "states[]", Schema: yamlfile.List(yamlfile.Schema{"enum": States}, len(States)),
+			Doc: "only changes to these; default all"},
+	}
+	ruleForm = yamlfile.Form{
+		{Name: "name", Required: true, Schema: yamlfile.Matching(ruleName.String()),
+			Doc: "1 to 64 letters, digits, underscores and hyphens"},
+		{Name: "key", Choice: "counters", Schema: yamlfile.Text, Doc: "a counter"},
+		{Name: "prefix", Choice: "counters", Schema: yamlfile.Text, Doc: "counters that begin so, added up"},
+		{Name: "top", Choice: "counters", Schema: yamlfile.Integer(1, maxTop), Doc: "each of so many largest counters"},
+		{Name: "group", Schema: yamlfile.Integer(1, maxGroup), Doc: "with prefix: a state for each group of so many parts"},
+		{Name: "window", Required: true, Schema: yamlfile.Matching(human.DurationPattern()),
+			Doc: "a whole number and a unit (s, m, h, d, w, y)"},
+		{Name: "above", Choice: "threshold", Schema: yamlfile.Integer(0, math.MaxInt64), Doc: "hits"},
+		{Name: "below", Choice: "threshold", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "hits"},
+		{Name: "change", Choice: "threshold", Schema: yamlfile.Matching(percents.String()),
+			Doc: "percent against the window before, with a sign: +50%"},
+		{Name: "least", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "with change: hits that a window needs; default 10"},
+		{Name: "for", Schema: yamlfile.Matching(`^([0-9.]+(ms|[smhdw]))+$`), Doc: "how long before it fires; default 0s"},
+		{Name: "surely", Schema: yamlfile.Bool, Doc: "fire only if even the bounds are past the threshold; default false"},
+		{Name: "to[]", Required: true, Schema: yamlfile.List(yamlfile.Text, maxTargets), Doc: "names of targets"},
+	}
+	fileForm = yamlfile.Form{
+		{Name: "targets{}", Required: true, Schema: yamlfile.Mapping(targetName, targetForm.Schema(), maxTargets)},
+		{Name: "rules{}", Required: true, Schema: yamlfile.List(ruleForm.Schema(), maxRules)},
+	}
+)
+
+// Schema is the JSON Schema of a file.
+func Schema() yamlfile.Schema { return fileForm.Schema() }
+
+// Parse reads a file with the fields of fileForm:
 //
 //	targets:
-//	  ops: {webhook: https://example.org/hook, secret_file: /run/secrets/hook}
-//	  am:  {alertmanager: http://127.0.0.1:9093}
 //	  bus: {nats: tallyroll.alert, states: [firing, resolved]}
 //	rules:
-//	  - name: errors        # 1 to 64 letters, digits, underscores and hyphens
-//	    key: http.5xx       # or prefix: with or without group:, or top: 20
-//	    window: 5m          # a whole number and a unit (s, m, h, d, w, y)
-//	    above: 100          # or below:, or change: +50% against the window before, with or without least: 10
-//	    for: 1m             # default 0s
-//	    surely: true        # default false
-//	    to: [ops, bus]
+//	  - {name: errors, key: http.5xx, window: 5m, above: 100, for: 1m, surely: true, to: [bus]}
 //
 // The error is a *yamlfile.Error. It quotes no URL, because one may hold a password.
 func Parse(data []byte) (*RuleSet, error) {
@@ -86,7 +117,7 @@ func Parse(data []byte) (*RuleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := yamlfile.Fields(document, "the file", "targets{}", "rules{}")
+	top, err := yamlfile.Fields(document, "the file", fileForm.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +200,7 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, "webhook", "webhook_file", "secret_file",
-		"alertmanager", "nats", "states[]")
+	fields, err := yamlfile.SecretFields(node, "the target "+name, targetForm.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +263,7 @@ func countNonEmpty(texts ...string) (n int) {
 }
 
 func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", "name", "key", "prefix", "top", "group", "window", "above", "below",
-		"change", "least", "for", "surely", "to[]")
+	fields, err := yamlfile.Fields(node, "a rule", ruleForm.Names()...)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
+	"tallyroll/tests/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -365,6 +366,7 @@ func mustParse(t *testing.T, text string) *RuleSet {
 	t.Helper()
 	set, err := Parse([]byte(text))
 	require.NoError(t, err)
+	require.NoError(t, schema.Check(Schema(), []byte(text)))
 	return set
 }
 

@@ -18,9 +18,11 @@ import (
 
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/watch"
 	"tallyroll/internal/web/access"
+	"tallyroll/tests/schema"
 	"tallyroll/tests/stack"
 )
 
@@ -92,24 +94,28 @@ func (e example) check(t *testing.T) error {
 	return nil
 }
 
-// checkYAML reads files of limits, tokens, rules and alerts as the programs do.
+// checkYAML reads files of limits, tokens, rules and alerts as the programs and as editors do.
 func (e example) checkYAML(t *testing.T) error {
 	var value any
 	if err := yaml.Unmarshal([]byte(e.code), &value); err != nil {
 		return err
 	}
 	var err error
+	var form yamlfile.Schema
 	switch top := value.(type) {
 	case []any:
 		if rule, ok := top[0].(map[string]any); ok && rule["stream"] != nil {
 			_, err = rules.Parse([]byte(e.code))
+			form = rules.Schema()
 		}
 	case map[string]any:
 		switch {
 		case top["limits"] != nil:
 			_, err = limitfile.Parse([]byte(e.code))
+			form = limitfile.Schema()
 		case top["rules"] != nil:
 			_, err = watch.Parse([]byte(e.code))
+			form = watch.Schema()
 		case top["tokens"] != nil:
 			file := filepath.Join(t.TempDir(), "tokens.yml")
 			if err := os.WriteFile(file, []byte(e.code), 0o600); err != nil {
@@ -117,9 +123,13 @@ func (e example) checkYAML(t *testing.T) error {
 			}
 			files := setting.NewFiles(zerolog.Nop(), func(string) func(error) { return func(error) {} })
 			_, err = access.New(access.TokenSettings{Program: "query", File: file}, files)
+			form = access.Schema()
 		}
 	default:
 		return fmt.Errorf("must be a mapping or a list, not %T", value)
+	}
+	if err == nil && form != nil {
+		err = schema.Check(form, []byte(e.code))
 	}
 	return err
 }

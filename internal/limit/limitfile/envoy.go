@@ -195,8 +195,26 @@ func (d *Descriptor) same(other *Descriptor) bool {
 	})
 }
 
+var (
+	envoyForm = yamlfile.Form{
+		{Name: "domain", Required: true, Schema: yamlfile.Text, Doc: "the domain of Envoy's rate_limit filter"},
+		{Name: "descriptor{}", Required: true, Schema: yamlfile.List(entryForm.Schema(), MaxEntries),
+			Doc: "entries in the order in which Envoy sends them"},
+		{Name: "partly", Schema: yamlfile.Bool, Doc: "count hits up to the limit, because they have already happened"},
+		{Name: "reserve{}", Schema: reserveForm.Schema(),
+			Doc: "what a request takes under its id until it sends its number of hits"},
+	}
+	reserveForm = yamlfile.Form{{Name: "hits", Required: true, Schema: hits}}
+	entryForm   = yamlfile.Form{
+		{Name: "key", Required: true, Schema: yamlfile.Text},
+		{Name: "value", Schema: yamlfile.Text, Doc: "default any value; with * at its end, what begins like it"},
+		{Name: "as", Schema: yamlfile.Text, Doc: "variable of the limit's key that the value is for: ip, method, host, " +
+			"path or header.NAME; id: the id of the take"},
+	}
+)
+
 func parseDescriptor(node *yaml.Node) (Descriptor, error) {
-	fields, err := yamlfile.Fields(node, "envoy", "domain", "descriptor{}", "partly", "reserve{}")
+	fields, err := yamlfile.Fields(node, "envoy", envoyForm.Names()...)
 	if err != nil {
 		return Descriptor{}, err
 	}
@@ -219,7 +237,7 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		}
 	}
 	if reserve := fields["reserve"]; reserve != nil {
-		hits, err := yamlfile.Fields(reserve, "reserve", "hits")
+		hits, err := yamlfile.Fields(reserve, "reserve", reserveForm.Names()...)
 		if err != nil {
 			return Descriptor{}, err
 		}
@@ -228,7 +246,7 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		}
 	}
 	for _, item := range list.Content {
-		entry, err := yamlfile.Fields(item, "an entry of descriptor", "key", "value", "as")
+		entry, err := yamlfile.Fields(item, "an entry of descriptor", entryForm.Names()...)
 		if err != nil {
 			return Descriptor{}, err
 		}

@@ -30,20 +30,44 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl and envoy"
 
-// Parse reads named limits:
+var (
+	duration = yamlfile.Matching(human.DurationPattern())
+	hits     = yamlfile.Integer(1, limit.MaxHits)
+
+	limitForm = yamlfile.Form{
+		{Name: "name", Required: true, Schema: yamlfile.Matching(namePattern.String()),
+			Doc: "1 to 64 letters, digits, underscores, hyphens and dots"},
+		{Name: "window", Required: true, Schema: duration,
+			Doc: "a whole number and a unit (s, m, h, d, w, y), 1s to 366d"},
+		{Name: "max", Choice: "max", Schema: yamlfile.Integer(0, limit.MaxHits),
+			Doc: "hits that a key may have in the window; 0 refuses always"},
+		{Name: "unlimited", Choice: "max", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
+			Doc: "in place of max: allows always, and counts nothing"},
+		{Name: "policy", Schema: yamlfile.Enum(limit.NamedPolicies), Doc: "how hits are counted, and how exactly"},
+		{Name: "fail", Schema: yamlfile.Enum(limit.Fails), Doc: "what happens to a take while Redis is away"},
+		{Name: "mode", Schema: yamlfile.Enum(limit.Modes), Doc: "shadow decides and counts, and refuses nothing"},
+		{Name: "share{}", Schema: shareForm.Schema(), Doc: "what a process takes at once, to decide by itself"},
+		{Name: "ttl", Schema: duration, Doc: "how long ids of takes are remembered; default 10m"},
+		{Name: "key", Schema: yamlfile.Text, Doc: "template of the key that hits are kept under; default {key}"},
+		{Name: "envoy{}", Schema: yamlfile.Schema{"anyOf": []yamlfile.Schema{envoyForm.Schema(),
+			yamlfile.List(envoyForm.Schema(), MaxDescriptors)}}, Doc: "descriptors of Envoy that select the limit"},
+	}
+	shareForm = yamlfile.Form{
+		{Name: "hits", Required: true, Schema: hits, Doc: "at most so many at once"},
+		{Name: "for", Required: true, Schema: duration, Doc: "then what is not spent is given back"},
+	}
+)
+
+// Schema is the JSON Schema of a file.
+func Schema() yamlfile.Schema {
+	return yamlfile.Form{{Name: "limits", Required: true, Schema: yamlfile.Schema{"type": "array",
+		"items": limitForm.Schema()}}}.Schema()
+}
+
+// Parse reads named limits, each with the fields of limitForm:
 //
 //	limits:
-//	  - name: login        # 1 to 64 letters, digits, underscores, hyphens and dots
-//	    window: 1m         # a whole number and a unit (s, m, h, d, w, y), 1s to 366d
-//	    max: 5             # hits that a key may have in the window; 0 refuses always
-//	    unlimited: true    # in place of max: allows always, and counts nothing
-//	    policy: log        # cells (default), log, stream or concurrent
-//	    fail: closed       # local (default), open or closed
-//	    mode: shadow       # enforce (default) or shadow
-//	    share: {hits: 100, for: 1s} # none by default
-//	    ttl: 1d            # how long ids of takes are remembered; default 10m
-//	    key: "user:{key}"  # default {key}
-//	    envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: user}]} # or a list; default none
+//	  - {name: login, window: 1m, max: 5, policy: log, key: "user:{key}"}
 //
 // The error is a *yamlfile.Error. It names the first mistake.
 func Parse(data []byte) (Set, error) {
@@ -76,8 +100,7 @@ func Parse(data []byte) (Set, error) {
 }
 
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit",
-		"name", "window", "max", "unlimited", "policy", "fail", "mode", "share{}", "ttl", "key", "envoy{}")
+	fields, err := yamlfile.Fields(node, "a limit", limitForm.Names()...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -149,7 +172,7 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 }
 
 func parseShare(node *yaml.Node) (s limit.Share, err error) {
-	fields, err := yamlfile.Fields(node, "share", "hits", "for")
+	fields, err := yamlfile.Fields(node, "share", shareForm.Names()...)
 	if err != nil {
 		return s, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/tests/cases"
+	"tallyroll/tests/schema"
 )
 
 const oneLimit = "limits:\n  - name: a\n    window: 1m\n    max: 5\n"
@@ -33,6 +34,7 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 			require.NotContains(t, err.Error(), "yaml: ")
 			return err.Error()
 		}
+		require.NoError(t, schema.Check(Schema(), []byte(given)))
 		lines := []string{fmt.Sprint(len(set), " limits")}
 		for _, name := range slices.Sorted(maps.Keys(set)) {
 			l := set[name]

@@ -43,6 +43,15 @@ func ParseDuration(s string) (time.Duration, error) {
 		"15m or 7d", s)
 }
 
+// DurationPattern is a regular expression for what ParseDuration reads, without its longest duration.
+func DurationPattern() string {
+	units := make([]byte, len(notation))
+	for i, u := range notation {
+		units[i] = u.suffix
+	}
+	return "^0*[1-9][0-9]*[" + string(units) + "]$"
+}
+
 // FormatDuration formats whole seconds with the largest unit that divides them, but weeks and years in days:
 // 60 s is 1m, 90 s is 90s, 14 days 14d. (Earlier versions, which read the layout record, do not know y.)
 func FormatDuration(d time.Duration) string { return string(AppendDuration(nil, d)) }

@@ -99,7 +99,7 @@ func fields(node *yaml.Node, what string, quote func(name string) string,
 	lists, trees := make(map[string]bool), make(map[string]bool)
 	allowed = slices.Clone(allowed)
 	for i, name := range allowed {
-		allowed[i] = strings.TrimSuffix(strings.TrimSuffix(name, "[]"), "{}")
+		allowed[i] = plainName(name)
 		lists[allowed[i]] = strings.HasSuffix(name, "[]")
 		trees[allowed[i]] = strings.HasSuffix(name, "{}")
 	}

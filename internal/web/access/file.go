@@ -39,14 +39,28 @@ const (
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// parse reads a file of tokens:
+var tokenForm = yamlfile.Form{
+	{Name: "name", Required: true, Schema: yamlfile.Matching(tokenName.String()),
+		Doc: "1 to 64 letters, digits, underscores, hyphens and dots"},
+	{Name: "sha256", Required: true, Schema: yamlfile.Matching("^[0-9A-Fa-f]{64}$"),
+		Doc: "of the token, in hexadecimal: the file holds no secret"},
+	{Name: "may[]", Required: true, Schema: yamlfile.List(yamlfile.Schema{"enum": allRights}, len(allRights)),
+		Doc: "what it may be used for"},
+	{Name: "prefixes[]", Schema: yamlfile.List(yamlfile.Text, maxPrefixes),
+		Doc: "only for counters that begin so; default all"},
+	{Name: "until", Schema: yamlfile.Matching(`^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt].+)?$`),
+		Doc: "the end: when this day begins in UTC, or an RFC 3339 time; default never"},
+}
+
+// Schema is the JSON Schema of a file of tokens.
+func Schema() yamlfile.Schema {
+	return yamlfile.Form{{Name: "tokens", Required: true, Schema: yamlfile.List(tokenForm.Schema(), maxTokens)}}.Schema()
+}
+
+// parse reads a file of tokens, each with the fields of tokenForm:
 //
 //	tokens:
-//	  - name: shop              # 1 to 64 letters, digits, underscores, hyphens and dots
-//	    sha256: 2c26…           # of the token, in hexadecimal: the file holds no secret
-//	    may: [read, take]       # also count, erase and admin
-//	    prefixes: ["shop."]     # optional: it is about counters that begin so
-//	    until: 2027-01-01       # optional: it ends when this day begins in UTC; or an RFC 3339 time
+//	  - {name: shop, sha256: 2c26…, may: [read, take], prefixes: ["shop."], until: 2027-01-01}
 //
 // The error is a *yamlfile.Error. It quotes nothing that may be a token.
 func parse(data []byte) ([]grant, error) {
@@ -87,7 +101,7 @@ func parse(data []byte) ([]grant, error) {
 }
 
 func parseGrant(node *yaml.Node) (g grant, err error) {
-	fields, err := yamlfile.SecretFields(node, "a token", "name", "sha256", "may[]", "prefixes[]", "until")
+	fields, err := yamlfile.SecretFields(node, "a token", tokenForm.Names()...)
 	if err != nil {
 		return g, err
 	}
