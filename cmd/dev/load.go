@@ -56,7 +56,7 @@ func drawTake() []byte {
 	case 0:
 		return fmt.Appendf(nil, `{"limit":"login","key":"user-%d"}`, rand.IntN(5))
 	case 1:
-		return fmt.Appendf(nil, `{"limit":"tokens","key":"team-%d","n":%d}`, rand.IntN(3), 200+rand.IntN(3801))
+		return fmt.Appendf(nil, `{"limit":"tokens-5h","key":"team-%d","n":%d}`, rand.IntN(3), 200+rand.IntN(3801))
 	case 2, 3, 4:
 		return fmt.Appendf(nil, `{"limit":"api","key":"client-%d"}`, 1+rand.IntN(4))
 	}

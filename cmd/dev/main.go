@@ -1,5 +1,5 @@
 // Dev runs all of Tallyroll in one process on loopback, to try it or work on it: embedded NATS with
-// JetStream, a Redis, one worker, collect, query with three limits, watch with two rules, and a small
+// JetStream, a Redis, one worker, collect, query with four limits, watch with two rules, and a small
 // synthetic load.
 //
 //	load, HTTP ─▶ collect ─▶ NATS (embedded) ─▶ consume ─▶ Redis (redis-server, or a stand-in) ◀─ query ◀─ HTTP
@@ -35,7 +35,7 @@ func main() {
 	var o options
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the "+
-			"services collect and query with three limits, watch with two rules, and a small load.\n\n")
+			"services collect and query with four limits, watch with two rules, and a small load.\n\n")
 		flag.PrintDefaults()
 		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) "+
 			"apply, except for addresses and URLs.\n")

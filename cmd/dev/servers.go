@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	standin "github.com/alicebob/miniredis/v2/server"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/redis/go-redis/v9"
 )
@@ -128,6 +130,18 @@ func startStandIn() (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded Redis stand-in: %w", err)
 	}
+	// A worker asks how the server persists, and would warn that this one does not say. It ends with the worker.
+	m.Server().SetPreHook(func(c *standin.Peer, command string, args ...string) bool {
+		switch {
+		case command == "CONFIG":
+			c.WriteMapLen(0)
+		case command == "INFO" && slices.Equal(args, []string{"persistence"}):
+			c.WriteBulk("# Persistence\r\naof_enabled:0\r\n")
+		default:
+			return false
+		}
+		return true
+	})
 	ticker := time.NewTicker(time.Second)
 	done := make(chan struct{})
 	go func() {

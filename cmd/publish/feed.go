@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -54,7 +55,8 @@ type feeder struct {
 
 	bad   badLines
 	names distinctNames
-	holds bool // hits are kept until the input ends
+	skip  *regexp.Regexp // nil: no name is skipped
+	holds bool           // hits are kept until the input ends
 }
 
 func newFeeder(ctx context.Context, batch *batcher, speed float64) *feeder {
@@ -129,6 +131,9 @@ func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed f
 		}
 		if err != nil {
 			f.bad.add(1, number, err)
+			return nil
+		}
+		if f.skip != nil && f.skip.Match(h.Counter) {
 			return nil
 		}
 		var many errNames

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"regexp"
 	"slices"
 
 	"tallyroll/internal/hit"
@@ -15,6 +16,9 @@ type options struct {
 	format  string
 	key     field
 	unique  field // empty: no unique values
+	prefix  string
+	skip    *regexp.Regexp // nil: no hit is skipped
+	all     string         // empty: no counter of all hits
 	subject string
 	batch   int64
 	rebase  rebaseTo
@@ -49,6 +53,20 @@ func newFlags(o *options) *program.FlagSet {
 		"path, url, host, status, method", func(s string) (err error) {
 		o.unique, err = parseField(s)
 		return err
+	})
+	fs.Add("prefix", "", "put this `text` in front of each counter's name, such as shop", func(s string) error {
+		o.prefix = s
+		return hit.CheckName([]byte(s))
+	})
+	fs.Add("skip", "", "do not count hits whose counter's name, without --prefix, matches this regular `expression`, such as "+
+		`\.(css|js|png)$`, func(s string) (err error) {
+		o.skip, err = regexp.Compile(s)
+		return err
+	})
+	fs.Add("all", "", "count each hit also on the counter of this `name`: with --unique host, the visitors of a "+
+		"whole site", func(s string) error {
+		o.all = s
+		return hit.CheckName([]byte(s))
 	})
 	fs.Add("subject", "hits.publish", "the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn",
 		func(s string) error {
@@ -108,7 +126,7 @@ func (o *options) check(fs *program.FlagSet) error {
 		o.synthetic = o.synthetic || isGiven[name]
 	}
 	if o.synthetic {
-		for _, name := range []string{"format", "key", "unique", "rebase", "speed", "max-names"} {
+		for _, name := range []string{"format", "key", "unique", "prefix", "skip", "all", "rebase", "speed", "max-names"} {
 			if isGiven[name] {
 				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, "+
 					"--zipf, --duration, --count) does not read", name)
@@ -127,6 +145,22 @@ func (o *options) check(fs *program.FlagSet) error {
 		return setting.BadUsage("--speed needs hits with times, which --format lines has not")
 	}
 	return nil
+}
+
+// naming returns feed for hits as the input names them: with the prefix, and again on the counter of all.
+func (o options) naming(feed func(hit.Hit) error) func(hit.Hit) error {
+	if o.prefix == "" && o.all == "" {
+		return feed
+	}
+	prefix, all := []byte(o.prefix), []byte(o.all)
+	return func(h hit.Hit) error {
+		h.Counter = hit.Shorten(slices.Concat(prefix, h.Counter))
+		if err := feed(h); err != nil || o.all == "" {
+			return err
+		}
+		h.Counter = all
+		return feed(h)
+	}
 }
 
 func (o options) parser() func(line []byte) (hit.Hit, error) {

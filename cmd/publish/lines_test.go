@@ -62,6 +62,26 @@ func feedLines(t *testing.T, in io.Reader, parse func([]byte) (hit.Hit, error)) 
 	return keys, f.bad, err
 }
 
+// A website in one run: its pages with a prefix, and all of it on one counter, each with the visitors.
+func TestSkippedPrefixedAndAllNames(t *testing.T) {
+	t.Parallel()
+	opts := mustParse(t, "--prefix", "shop", "--all", "shop", "--unique", "host", "--skip", `\.(css|js)$`, "--max-names", "1")
+	var log strings.Builder
+	for _, path := range []string{"/cart", "/a.css", "/b.js?v=1", "/cart?x=1"} {
+		fmt.Fprintf(&log, "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET %s HTTP/1.1\" 200 5\n", path)
+	}
+	f := newFeeder(t.Context(), &batcher{maxHits: 3, maxBytes: 1 << 20, submit: func(*outbox.Message) error { return nil }}, 0)
+	f.names.limit, f.skip = opts.names, opts.skip
+	var got []string
+	require.NoError(t, f.lines(strings.NewReader(log.String()), opts.parser(), opts.naming(func(h hit.Hit) error {
+		got = append(got, string(h.Counter)+" "+string(h.Unique))
+		return f.feed(h)
+	})))
+	require.Equal(t, []string{"shop/cart 192.0.2.1", "shop 192.0.2.1", "shop/cart 192.0.2.1", "shop 192.0.2.1"}, got)
+	require.Zero(t, f.bad.count)
+	require.EqualValues(t, 4, f.batch.hits)
+}
+
 func TestBadLinesAreSkippedAndCounted(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*maxLine)

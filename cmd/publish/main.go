@@ -87,7 +87,7 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	pub := outbox.Start(acks, conn, log, opts.subject, stored.add)
 	batch := &batcher{maxHits: int(opts.batch), maxBytes: int(conn.MaxPayload()) - headerRoom, submit: pub.Submit}
 	feed := newFeeder(ctx, batch, opts.speed)
-	feed.names.limit = opts.names
+	feed.names.limit, feed.skip = opts.names, opts.skip
 	feed.first = func(h hit.Hit) {
 		if at := time.UnixMilli(h.At).UTC(); time.Since(at) > surelyOld {
 			log.Warn().Msgf("the first hit is dated %s: workers reject what is older than their tiers (32 days by "+
@@ -125,11 +125,11 @@ func (f *feeder) all(opts options, in io.Reader, out *progress.Bar) (held int64,
 	}
 	parse := opts.parser()
 	if !opts.rebase.on {
-		return 0, f.lines(in, parse, f.feed)
+		return 0, f.lines(in, parse, opts.naming(f.feed))
 	}
 	f.holds = true
 	log := newHitLog()
-	err = f.lines(in, parse, log.add)
+	err = f.lines(in, parse, opts.naming(log.add))
 	held = int64(len(log.hits))
 	if err != nil {
 		return held, err // the latest hit of an incomplete log is unknown

@@ -10,6 +10,7 @@ so no request costs more than was taken, as long as the model keeps to max_token
 import hashlib
 import json
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -33,11 +34,13 @@ def send(url, body, headers=None):
 def ask(path, **body):
     """Sends until there is an answer: with its id, each request counts once."""
     for _ in range(5):
-        status, headers, _body = send(TALLYROLL + path, json.dumps(body).encode())
+        status, headers, answer = send(TALLYROLL + path, json.dumps(body).encode())
         if status < 500:
             break
         time.sleep(0.2)
-    return status, headers
+    if status not in (200, 429):
+        print(f"{path}: {status} {answer.decode(errors='replace')}", file=sys.stderr, flush=True)
+    return status, headers, answer
 
 
 class Proxy(BaseHTTPRequestHandler):
@@ -50,9 +53,11 @@ class Proxy(BaseHTTPRequestHandler):
             most = int(json.loads(body)["max_tokens"]) + len(body)
         except (ValueError, KeyError, TypeError):
             return self.reply(400, b"max_tokens is missing\n")
-        status, headers = ask("/v1/take", take=budget, id=request, n=most, ttl="1h")
+        status, headers, answer = ask("/v1/take", take=budget, id=request, n=most, ttl="1h")
+        if status == 429:
+            return self.reply(429, b"no tokens are left\n", headers.get("Retry-After"))
         if status != 200:
-            return self.reply(status, b"no tokens are left\n", headers.get("Retry-After"))
+            return self.reply(503, b"not taken: " + answer + b"\n")
         status, _, answer = send(UPSTREAM + self.path, body, {"Authorization": caller})
         if answer:  # otherwise the cost is unknown, so it stays as taken
             try:

@@ -29,7 +29,8 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	const most, week = 60_000, 1_000_000
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "limits:\n  - {name: tokens-5h, window: 5h, max: %d}\n  - {name: tokens-7d, window: 7d, max: %d}\n", most, week), 0o600))
-	query := stack.Query(t, redis, "QUERY_LIMITS_FILE="+file)
+	query, demo := stack.Query(t, redis, "QUERY_LIMITS_FILE="+file), stack.Query(t, redis, demoLimits(t))
+	without := stack.Query(t, redis)
 	for _, the := range []struct{ name, program, path string }{
 		{"go", "go", "go/llmproxy"}, {"python", "python3", "python/llmproxy.py"},
 	} {
@@ -107,6 +108,17 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			require.Contains(t, string(left), fmt.Sprintf(`"remaining":%d,`, most-1000-len(question)))
 			if refused.Load() == 0 {
 				t.Error("no request was refused")
+			}
+			// The demo has these limits. Without them nothing is wrong with the request, and the caller sees what is.
+			for tallyroll, want := range map[string]int{demo.URL(): http.StatusOK, without.URL(): http.StatusServiceUnavailable} {
+				url, _, errs := startExample(t, the.path, "TALLYROLL_URL="+tallyroll, "UPSTREAM="+model.URL)
+				status, answer, err := stack.Do(http.MethodPost, url+"v1/stream", map[string]any{"max_tokens": 1000})
+				require.NoError(t, err)
+				require.Equal(t, want, status, "%s", answer)
+				if want != http.StatusOK {
+					require.Contains(t, string(answer), "tokens-5h")
+					require.Contains(t, errs.String(), "tokens-5h")
+				}
 			}
 			t.Logf("%d tokens of %d were used, %d requests refused", used.Load(), most, refused.Load())
 		})

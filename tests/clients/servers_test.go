@@ -7,20 +7,30 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"tallyroll/tests/stack"
 )
+
+// demoLimits returns the setting of the limits of make run, which has those that the examples name.
+func demoLimits(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../cmd/dev/limits.yml")
+	require.NoError(t, err)
+	return "QUERY_LIMITS_FILE=" + path
+}
 
 // serverExamples are those that serve HTTP, by language, with what runs them.
 var serverExamples = []struct{ name, program, middleware, webhook string }{
@@ -99,9 +109,7 @@ func askAs(t *testing.T, url, key string) (status int, header http.Header, body 
 // decides, and the client sees nothing of a mistake in the question.
 func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "limits.yml")
-	require.NoError(t, os.WriteFile(file, []byte("limits: [{name: login, window: 1m, max: 5, policy: log}]"), 0o600))
-	query := stack.Query(t, stack.SharedRedis(t), "QUERY_LIMITS_FILE="+file)
+	query := stack.Query(t, stack.SharedRedis(t), demoLimits(t))
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		<-r.Context().Done() // until the client gives up
@@ -110,7 +118,7 @@ func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 	for _, the := range serverExamples {
 		t.Run(the.name, func(t *testing.T) {
 			need(t, the.program)
-			url, _, _ := startExample(t, the.middleware, "TALLYROLL_URL="+query.URL(), "LIMIT=login", "FAIL=closed")
+			url, _, _ := startExample(t, the.middleware, "TALLYROLL_URL="+query.URL(), "FAIL=closed")
 			for i := range 6 {
 				status, header, body := askAs(t, url, the.name)
 				require.Contains(t, header.Get("RateLimit-Policy"), `"login";q=5;w=60`, body)
@@ -135,6 +143,47 @@ func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 					require.Contains(t, errs.String(), "no decision of the limit", name)
 				}
 			}
+		})
+	}
+}
+
+// Examples in Go and TypeScript use a connection for many requests, so ports do not run out under load.
+func TestExamplesKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	for _, the := range []struct{ path, program string }{
+		{"go/middleware", "go"}, {"typescript/middleware.ts", "node"}, {"go/llmproxy", "go"},
+	} {
+		t.Run(the.path, func(t *testing.T) {
+			t.Parallel()
+			need(t, the.program)
+			var opened, answered atomic.Int64
+			tallyroll := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				answered.Add(1)
+				fmt.Fprint(w, `{"usage":{"total_tokens":1}}`)
+			}))
+			tallyroll.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					opened.Add(1)
+				}
+			}
+			tallyroll.Start()
+			t.Cleanup(tallyroll.Close)
+			url, _, _ := startExample(t, the.path, "TALLYROLL_URL="+tallyroll.URL, "UPSTREAM="+tallyroll.URL)
+			const clients, requests = 20, 20
+			var group errgroup.Group
+			for range clients {
+				group.Go(func() error {
+					for range requests {
+						if status, _, err := stack.Do(http.MethodPost, url, map[string]any{"max_tokens": 1}); err != nil || status != http.StatusOK {
+							return fmt.Errorf("status %d: %w", status, err)
+						}
+					}
+					return nil
+				})
+			}
+			require.NoError(t, group.Wait())
+			require.GreaterOrEqual(t, answered.Load(), int64(clients*requests))
+			require.Less(t, opened.Load(), int64(clients*requests/4), "connections for %d requests", answered.Load())
 		})
 	}
 }

@@ -136,7 +136,7 @@ func (r *report) read(line string) {
 		r.handle(e)
 	case line != "" && !strings.ContainsAny(line, " :\t#"): // `go build -v` names each package that it compiles
 		r.built++
-		r.building = line
+		r.building = "building " + line
 	case strings.HasPrefix(line, "go: downloading "):
 		r.building = strings.TrimPrefix(line, "go: ")
 	default:
@@ -239,7 +239,7 @@ func (r *report) tick(done <-chan struct{}) {
 
 func (r *report) progress(now time.Time) string {
 	if r.passed+r.failed+len(r.running) == 0 {
-		return fmt.Sprintf("building: %d packages, now %s", r.built, cmp.Or(r.building, "what was built before"))
+		return fmt.Sprintf("%d packages built, now %s", r.built, cmp.Or(r.building, "linking what was built before"))
 	}
 	var tests []test
 	for t := range r.running {
@@ -253,7 +253,7 @@ func (r *report) progress(now time.Time) string {
 		names = append(names, fmt.Sprintf("%v (%.0f s)", t, now.Sub(r.running[t]).Seconds()))
 	}
 	if len(names) == 0 {
-		names = []string{"building " + r.building}
+		names = []string{cmp.Or(r.building, "building the tests")}
 	}
 	return fmt.Sprintf("%d tests passed, %d failed, %d run: %s", r.passed, r.failed, len(tests), strings.Join(names, ", "))
 }

@@ -53,8 +53,8 @@ func TestProgressNamesWhatRuns(t *testing.T) {
 	if got, want := r.progress(now), "3 tests passed, 0 failed, 1 run: a TestSlow (60 s)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	r = &report{built: 5, building: "tallyroll/internal/hit"}
-	if got, want := r.progress(now), "building: 5 packages, now tallyroll/internal/hit"; got != want {
+	r = &report{built: 5, building: "building tallyroll/internal/hit"}
+	if got, want := r.progress(now), "5 packages built, now building tallyroll/internal/hit"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

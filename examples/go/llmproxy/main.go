@@ -23,17 +23,26 @@ import (
 
 var tallyroll, upstream = cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), os.Getenv("UPSTREAM")
 
-// post sends JSON until it has an answer: with its id, each request counts once.
+// post sends JSON until it has an answer: with its id, each request counts once. An answer other than 200 and
+// 429 is an error with the detail.
 func post(path string, body map[string]any) (answer *http.Response, err error) {
 	data, _ := json.Marshal(body)
 	for range 5 {
 		answer, err = http.Post(tallyroll+path, "application/json", bytes.NewReader(data))
-		if err == nil && answer.StatusCode < 500 {
-			return answer, answer.Body.Close()
+		if err == nil {
+			text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10)) // to its end: the connection is used again
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusTooManyRequests {
+				return answer, nil
+			}
+			err = fmt.Errorf("%s %s", answer.Status, text)
+			if answer.StatusCode < 500 {
+				break
+			}
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("no answer of %s: %v", path, err)
+	return nil, fmt.Errorf("%s: %w", path, err)
 }
 
 func proxy(w http.ResponseWriter, r *http.Request) {
@@ -49,14 +58,14 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	id, key := rand.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("Authorization"))))
 	budget := []map[string]any{{"limit": "tokens-5h", "key": key}, {"limit": "tokens-7d", "key": key}}
 	taken, err := post("/v1/take", map[string]any{"take": budget, "id": id, "n": most, "ttl": "1h"})
-	if err != nil || taken.StatusCode != http.StatusOK {
+	if err != nil {
 		log.Print("not taken: ", err)
-		status := http.StatusServiceUnavailable
-		if err == nil {
-			w.Header().Set("Retry-After", taken.Header.Get("Retry-After"))
-			status = taken.StatusCode
-		}
-		http.Error(w, "no tokens are left", status)
+		http.Error(w, "not taken: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if taken.StatusCode == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", taken.Header.Get("Retry-After"))
+		http.Error(w, "no tokens are left", http.StatusTooManyRequests)
 		return
 	}
 	forwarded, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, upstream+r.URL.Path, bytes.NewReader(body))
@@ -88,5 +97,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 }
 
 func main() {
+	// As many as requests at a time: of more, each opens a connection and closes it.
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = 100
 	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8000"), http.HandlerFunc(proxy)))
 }

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -29,10 +29,7 @@ type limiter struct {
 func (l *limiter) takeFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := json.Marshal(map[string]any{"limit": l.limit, "key": cmp.Or(r.Header.Get("X-Api-Key"), "anonymous")})
-		answer, err := l.client.Post(l.url+"/v1/take", "application/json", strings.NewReader(string(body)))
-		if err == nil {
-			defer answer.Body.Close()
-		}
+		answer, problem, err := l.post("/v1/take", body)
 		switch {
 		case err == nil && (answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusTooManyRequests):
 			for _, name := range []string{"RateLimit", "RateLimit-Policy", "Retry-After"} {
@@ -45,7 +42,10 @@ func (l *limiter) takeFirst(next http.Handler) http.Handler {
 				return
 			}
 		default: // it does not answer, or refuses the question itself: a mistake here is not the client's
-			log.Printf("no decision of the limit %s: %s", l.limit, describe(answer, err))
+			if err == nil {
+				err = fmt.Errorf("%s %s", answer.Status, problem)
+			}
+			log.Printf("no decision of the limit %s: %v", l.limit, err)
 			if !l.failOpen {
 				http.Error(w, "the limit cannot be asked", http.StatusServiceUnavailable)
 				return
@@ -55,18 +55,23 @@ func (l *limiter) takeFirst(next http.Handler) http.Handler {
 	})
 }
 
-func describe(answer *http.Response, err error) string {
+// post reads the answer to its end and closes it, so that the next question uses the same connection.
+func (l *limiter) post(path string, body []byte) (answer *http.Response, text []byte, err error) {
+	answer, err = l.client.Post(l.url+path, "application/json", bytes.NewReader(body))
 	if err != nil {
-		return err.Error()
+		return nil, nil, err
 	}
-	problem, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
-	return fmt.Sprint(answer.Status, " ", string(problem))
+	defer answer.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	return answer, text, err
 }
 
 func main() {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 100 // as many as requests at a time: of more, each opens one and closes it
 	l := &limiter{
 		url: cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), limit: cmp.Or(os.Getenv("LIMIT"), "login"),
-		failOpen: os.Getenv("FAIL") != "closed", client: http.Client{Timeout: 300 * time.Millisecond},
+		failOpen: os.Getenv("FAIL") != "closed", client: http.Client{Timeout: 300 * time.Millisecond, Transport: transport},
 	}
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
 	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8000"), l.takeFirst(hello)))
