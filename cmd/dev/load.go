@@ -14,13 +14,28 @@ import (
 	"tallyroll/internal/platform/natsconn"
 )
 
-const loadPerSecond = 50
+const loadPerSecond = 60
 
 // loadCounters are named like the pages of a small shop; the first ones are hit most.
 var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help",
 	"/about", "/imprint"}
 
-// load publishes synthetic hits until ctx ends, one per message: an object with only a key.
+// loadOfDocs are those that docs/queries.md asks about, which get one hit in six. The last one counts visitors.
+var loadOfDocs = []string{"checkout", "shop.eu.checkout", "shop.eu.cart", "shop.us.checkout", "visitors"}
+
+// drawHit returns an object with a key, and of visitors with a unique value.
+func drawHit(popularity *rand.Zipf) []byte {
+	if rand.IntN(6) > 0 {
+		return fmt.Appendf(nil, `{"key":%q}`, loadCounters[popularity.Uint64()])
+	}
+	counter := loadOfDocs[rand.IntN(len(loadOfDocs))]
+	if counter == "visitors" {
+		return fmt.Appendf(nil, `{"key":%q,"unique":"visitor-%d"}`, counter, rand.IntN(1000))
+	}
+	return fmt.Appendf(nil, `{"key":%q}`, counter)
+}
+
+// load publishes synthetic hits until ctx ends, one per message.
 func load(ctx context.Context, url string, access natsconn.Access) error {
 	conn, err := nats.Connect(url)
 	if err != nil {
@@ -39,8 +54,7 @@ func load(ctx context.Context, url string, access natsconn.Access) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			counter := loadCounters[popularity.Uint64()]
-			if _, err := js.Publish(ctx, "hits.load", fmt.Appendf(nil, `{"key":%q}`, counter)); err != nil {
+			if _, err := js.Publish(ctx, "hits.load", drawHit(popularity)); err != nil {
 				return fmt.Errorf("load: %w", err)
 			}
 		}

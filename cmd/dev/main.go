@@ -214,7 +214,7 @@ func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, ru
 		data = "kept in " + dir
 	}
 	about := fmt.Sprintf("about %d hits per second on %d counters, and %d takes from limits (--no-load: none)",
-		loadPerSecond, len(loadCounters), takesPerSecond)
+		loadPerSecond, len(loadCounters)+len(loadOfDocs), takesPerSecond)
 	if o.noLoad {
 		about = "none (--no-load)"
 	}
