@@ -20,7 +20,7 @@ const loadPerSecond = 60
 var loadCounters = []string{"/home", "/search", "/cart", "/product/1", "/product/2", "/login", "/checkout", "/help",
 	"/about", "/imprint"}
 
-// loadOfDocs are those that docs/queries.md asks about, which get one hit in six. The last one counts visitors.
+// loadOfDocs are those that docs/queries.md asks about. They get one hit in six.
 var loadOfDocs = []string{"checkout", "shop.eu.checkout", "shop.eu.cart", "shop.us.checkout", "visitors"}
 
 // drawHit returns an object with a key, and of visitors with a unique value.

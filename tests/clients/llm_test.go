@@ -30,7 +30,9 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 	const most, week = 60_000, 1_000_000
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "limits:\n  - {name: tokens-5h, window: 5h, max: %d}\n  - {name: tokens-7d, window: 7d, max: %d}\n", most, week), 0o600))
 	query, demo := stack.Query(t, redis, "QUERY_LIMITS_FILE="+file), stack.Query(t, redis, demoLimits(t))
-	without := stack.Query(t, redis)
+	other := filepath.Join(t.TempDir(), "other.yml")
+	require.NoError(t, os.WriteFile(other, []byte("limits: [{name: other, window: 5h, max: 1}]"), 0o600))
+	without := stack.Query(t, redis, "QUERY_LIMITS_FILE="+other)
 	for _, the := range []struct{ name, program, path string }{
 		{"go", "go", "go/llmproxy"}, {"python", "python3", "python/llmproxy.py"},
 	} {

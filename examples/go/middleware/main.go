@@ -71,7 +71,8 @@ func main() {
 	transport.MaxIdleConnsPerHost = 100 // as many as requests at a time: of more, each opens one and closes it
 	l := &limiter{
 		url: cmp.Or(os.Getenv("TALLYROLL_URL"), "http://127.0.0.1:8080"), limit: cmp.Or(os.Getenv("LIMIT"), "login"),
-		failOpen: os.Getenv("FAIL") != "closed", client: http.Client{Timeout: 300 * time.Millisecond, Transport: transport},
+		failOpen: os.Getenv("FAIL") != "closed",
+		client:   http.Client{Timeout: 300 * time.Millisecond, Transport: transport},
 	}
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello") })
 	log.Fatal(http.ListenAndServe(cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8000"), l.takeFirst(hello)))
