@@ -7,13 +7,13 @@ import (
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/rules"
-	"tallyroll/internal/watch"
+	watchform "tallyroll/internal/watch/form"
 	"tallyroll/internal/web/access"
 )
 
 // schemas are the JSON Schemas of the files that people write for the programs, by name.
 var schemas = map[string]func() yamlfile.Schema{
-	"limits": limitfile.Schema, "rules": rules.Schema, "tokens": access.Schema, "watch": watch.Schema,
+	"limits": limitfile.Schema, "rules": rules.Schema, "tokens": access.Schema, "watch": watchform.Schema,
 }
 
 // registerSchemas serves them to editors, which need no token:

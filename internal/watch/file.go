@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/yamlfile"
+	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
 )
 
@@ -52,59 +51,11 @@ const (
 	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has " +
 		"secret_file"
 
-	maxRules     = 10_000
-	maxTargets   = 32
-	maxTop       = 1000
-	maxGroup     = 16
 	defaultLeast = 10 // percentages of fewer hits mean little
 	maxFor       = 31 * 24 * time.Hour
 )
 
-var (
-	ruleName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	targetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
-	percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
-)
-
-var (
-	targetForm = yamlfile.Form{
-		{Name: "webhook", Choice: "target", Schema: yamlfile.Matching("^https?://"), Doc: "a URL that gets each change"},
-		{Name: "webhook_file", Choice: "target", Schema: yamlfile.Text, Doc: "a file that has the URL"},
-		{Name: "secret_file", Schema: yamlfile.Text, Doc: "a file of secrets that sign, one per line"},
-		{Name: "alertmanager", Choice: "target", Schema: yamlfile.Matching("^https?://"),
-			Doc: "the base URL of api/v2/alerts"},
-		{Name: "nats", Choice: "target", Schema: yamlfile.Text, Doc: "a subject without wildcards"},
-		{Name: "states[]", Schema: yamlfile.List(yamlfile.Schema{"enum": States}, len(States)),
-			Doc: "only changes to these; default all"},
-	}
-	ruleForm = yamlfile.Form{
-		{Name: "name", Required: true, Schema: yamlfile.Matching(ruleName.String()),
-			Doc: "1 to 64 letters, digits, underscores and hyphens"},
-		{Name: "key", Choice: "counters", Schema: yamlfile.Text, Doc: "a counter"},
-		{Name: "prefix", Choice: "counters", Schema: yamlfile.Text, Doc: "counters that begin so, added up"},
-		{Name: "top", Choice: "counters", Schema: yamlfile.Integer(1, maxTop), Doc: "each of so many largest counters"},
-		{Name: "group", Schema: yamlfile.Integer(1, maxGroup), Doc: "with prefix: a state for each group of so many parts"},
-		{Name: "window", Required: true, Schema: yamlfile.Matching(human.DurationPattern()),
-			Doc: "a whole number and a unit (s, m, h, d, w, y)"},
-		{Name: "above", Choice: "threshold", Schema: yamlfile.Integer(0, math.MaxInt64), Doc: "hits"},
-		{Name: "below", Choice: "threshold", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "hits"},
-		{Name: "change", Choice: "threshold", Schema: yamlfile.Matching(percents.String()),
-			Doc: "percent against the window before, with a sign: +50%"},
-		{Name: "least", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "with change: hits that a window needs; default 10"},
-		{Name: "for", Schema: yamlfile.Matching(`^([0-9.]+(ms|[smhdw]))+$`), Doc: "how long before it fires; default 0s"},
-		{Name: "surely", Schema: yamlfile.Bool, Doc: "fire only if even the bounds are past the threshold; default false"},
-		{Name: "to[]", Required: true, Schema: yamlfile.List(yamlfile.Text, maxTargets), Doc: "names of targets"},
-	}
-	fileForm = yamlfile.Form{
-		{Name: "targets{}", Required: true, Schema: yamlfile.Mapping(targetName, targetForm.Schema(), maxTargets)},
-		{Name: "rules{}", Required: true, Schema: yamlfile.List(ruleForm.Schema(), maxRules)},
-	}
-)
-
-// Schema is the JSON Schema of a file.
-func Schema() yamlfile.Schema { return fileForm.Schema() }
-
-// Parse reads a file with the fields of fileForm:
+// Parse reads a file with the fields of form.File:
 //
 //	targets:
 //	  bus: {nats: tallyroll.alert, states: [firing, resolved]}
@@ -117,7 +68,7 @@ func Parse(data []byte) (*RuleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	top, err := yamlfile.Fields(document, "the file", fileForm.Names()...)
+	top, err := yamlfile.Fields(document, "the file", form.File.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +82,9 @@ func Parse(data []byte) (*RuleSet, error) {
 		return nil, yamlfile.Errorf(document.Line, "rules: missing, empty or not a list: must be a list of rules, "+
 			"each with %s", ruleFields)
 	}
-	if n := len(entries.Content); n > maxRules {
-		return nil, yamlfile.Errorf(entries.Content[maxRules].Line, "the file has %d rules: at most %d are allowed", n,
-			maxRules)
+	if n := len(entries.Content); n > form.MaxRules {
+		return nil, yamlfile.Errorf(entries.Content[form.MaxRules].Line, "the file has %d rules: at most %d are allowed",
+			n, form.MaxRules)
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {
@@ -180,14 +131,14 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name := node.Content[i]
 		switch {
-		case !targetName.MatchString(name.Value):
+		case !form.TargetName.MatchString(name.Value):
 			return nil, yamlfile.Errorf(name.Line, "the name of a target: must be 1 to 32 letters, digits, "+
 				"underscores and hyphens")
 		case lines[name.Value] > 0:
 			return nil, yamlfile.Errorf(name.Line, "%s: the target on line %d has the same name", name.Value,
 				lines[name.Value])
-		case len(out) == maxTargets:
-			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets", name.Value, maxTargets)
+		case len(out) == form.MaxTargets:
+			return nil, yamlfile.Errorf(name.Line, "%s: the file has more than %d targets", name.Value, form.MaxTargets)
 		}
 		lines[name.Value] = name.Line
 		target, err := parseTarget(name.Value, node.Content[i+1])
@@ -200,7 +151,7 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, targetForm.Names()...)
+	fields, err := yamlfile.SecretFields(node, "the target "+name, form.Target.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +214,7 @@ func countNonEmpty(texts ...string) (n int) {
 }
 
 func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", ruleForm.Names()...)
+	fields, err := yamlfile.Fields(node, "a rule", form.Rule.Names()...)
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +228,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		return yamlfile.Errorf(fields[field].Line, "%s: "+format, append([]any{field}, args...)...)
 	}
 	r := &Rule{Name: text("name"), Key: text("key"), To: yamlfile.Values(fields["to"])}
-	if !ruleName.MatchString(r.Name) {
+	if !form.RuleName.MatchString(r.Name) {
 		return nil, fieldErrorf("name", "%q: must be 1 to 64 letters, digits, underscores and hyphens", r.Name)
 	}
 	if countNonEmpty(text("key"), text("prefix"), text("top")) != 1 {
@@ -293,13 +244,13 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		r.Prefix = &prefix
 	}
 	if fields["top"] != nil {
-		if r.Top, err = strconv.Atoi(text("top")); err != nil || r.Top < 1 || r.Top > maxTop {
-			return nil, fieldErrorf("top", "%q: must be a whole number from 1 to %d", text("top"), maxTop)
+		if r.Top, err = strconv.Atoi(text("top")); err != nil || r.Top < 1 || r.Top > form.MaxTop {
+			return nil, fieldErrorf("top", "%q: must be a whole number from 1 to %d", text("top"), form.MaxTop)
 		}
 	}
 	if fields["group"] != nil {
-		if r.Group, err = strconv.Atoi(text("group")); err != nil || r.Group < 1 || r.Group > maxGroup {
-			return nil, fieldErrorf("group", "%q: must be a whole number from 1 to %d", text("group"), maxGroup)
+		if r.Group, err = strconv.Atoi(text("group")); err != nil || r.Group < 1 || r.Group > form.MaxGroup {
+			return nil, fieldErrorf("group", "%q: must be a whole number from 1 to %d", text("group"), form.MaxGroup)
 		}
 		if r.Prefix == nil {
 			return nil, fieldErrorf("group", "allowed only with prefix")
@@ -374,7 +325,7 @@ func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 		return n, ""
 	}
 	const hint = "a percentage with a sign, such as +50% or -20%: from -100% on, and not 0%"
-	m := percents.FindStringSubmatch(text)
+	m := form.Percents.FindStringSubmatch(text)
 	if m == nil {
 		return 0, hint
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
@@ -366,7 +367,7 @@ func mustParse(t *testing.T, text string) *RuleSet {
 	t.Helper()
 	set, err := Parse([]byte(text))
 	require.NoError(t, err)
-	require.NoError(t, schema.Check(Schema(), []byte(text)))
+	require.NoError(t, schema.Check(form.Schema(), []byte(text)))
 	return set
 }
 

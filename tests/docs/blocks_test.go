@@ -21,6 +21,7 @@ import (
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/watch"
+	watchform "tallyroll/internal/watch/form"
 	"tallyroll/internal/web/access"
 	"tallyroll/tests/schema"
 	"tallyroll/tests/stack"
@@ -115,7 +116,7 @@ func (e example) checkYAML(t *testing.T) error {
 			form = limitfile.Schema()
 		case top["rules"] != nil:
 			_, err = watch.Parse([]byte(e.code))
-			form = watch.Schema()
+			form = watchform.Schema()
 		case top["tokens"] != nil:
 			file := filepath.Join(t.TempDir(), "tokens.yml")
 			if err := os.WriteFile(file, []byte(e.code), 0o600); err != nil {
