@@ -83,8 +83,8 @@ func Parse(data []byte) (*RuleSet, error) {
 			"each with %s", ruleFields)
 	}
 	if n := len(entries.Content); n > form.MaxRules {
-		return nil, yamlfile.Errorf(entries.Content[form.MaxRules].Line, "the file has %d rules: at most %d are allowed",
-			n, form.MaxRules)
+		return nil, yamlfile.Errorf(entries.Content[form.MaxRules].Line,
+			"the file has %d rules: at most %d are allowed", n, form.MaxRules)
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {

@@ -1,4 +1,4 @@
-// Package form has the fields of a file of alert rules, from which watch reads it and editors check it. It does
+// Package form has the fields of a file of alert rules, by which watch reads it and editors check it. It does
 // no I/O, so that query can serve its schema without linking what evaluates rules.
 package form
 
