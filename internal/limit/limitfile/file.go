@@ -43,7 +43,7 @@ var (
 			Doc: "hits that a key may have in the window; 0 refuses always"},
 		{Name: "unlimited", Choice: "max", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
 			Doc: "in place of max: allows always, and counts nothing"},
-		{Name: "policy", Schema: yamlfile.Enum(limit.NamedPolicies), Doc: "how hits are counted, and how exactly"},
+		{Name: "policy", Schema: yamlfile.Enum(limit.NamedPolicies()), Doc: "how hits are counted, and how exactly"},
 		{Name: "fail", Schema: yamlfile.Enum(limit.Fails), Doc: "what happens to a take while Redis is away"},
 		{Name: "mode", Schema: yamlfile.Enum(limit.Modes), Doc: "shadow decides and counts, and refuses nothing"},
 		{Name: "share{}", Schema: shareForm.Schema(), Doc: "what a process takes at once, to decide by itself"},
