@@ -57,10 +57,9 @@ func (w *simWorld) foreign(e simEvent) {
 			if h.shared || h.names != nil || len(h.cells) == 0 {
 				continue
 			}
-			keys := []string{h.cells[e.n%len(h.cells)].key, w.logKey(h)}
-			key := keys[e.d.Milliseconds()/5%2]
-			if key == "" {
-				key = keys[0]
+			key := h.cells[e.n%len(h.cells)].key
+			if log := w.logKey(h); log != "" && e.n%3 == 1 {
+				key = log
 			}
 			if n := len(h.uniques); n > 0 && e.n%2 == 0 {
 				key = h.uniques[e.n/2%n].key

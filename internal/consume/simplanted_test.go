@@ -74,7 +74,7 @@ var plantedBugs = []plantedBug{
 	{"a log's cells are the finest tier's, though others do not consist of them", []plantedEdit{
 		{"window/sparse.go", "		cell = gcd(cell, int64(finer.Cell))\n", "		cell = min(cell, int64(finer.Cell))\n"}}},
 	{"a string of another program in place of a log is not noticed", []plantedEdit{
-		{"window/commit/logs.go", "if before == 0 || int64(before+len(l.text)) != length {", "if false {"}}},
+		{"window/commit/logs.go", "if before == 0 || int64(before+len(l.text)) != length {", "if before < 0 {"}}},
 	{"an erasure leaves logs", []plantedEdit{
 		{"window/erase/erase.go", "	for i, t := range e.layout.StoredTiers() {", "	for i, t := range e.layout.Tiers {"}}},
 	{"names expire with the last hash, before the last log", []plantedEdit{

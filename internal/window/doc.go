@@ -4,8 +4,8 @@
 //
 // A hit belongs to exactly one cell of each tier that still holds its time, or to one cell of a sparse log.
 // A Layout has the tiers and shards of a namespace. A Batch adds up hits per counter and time, and divides
-// into a ShardBatch per shard. A Plan has the hashes that a question needs, and turns their cells into an Estimate;
-// the truth is always between its bounds. Cursor is how far a stream has been counted.
+// into a ShardBatch per shard. A Plan has the hashes that a question needs, and turns their cells into an
+// Estimate; the truth is always between its bounds. Cursor is how far a stream has been counted.
 //
 // The packages below it reach Redis. None of them imports one that stands further down:
 //

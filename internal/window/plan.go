@@ -18,8 +18,8 @@ type Plan struct {
 
 	Counter string
 	Shard   int
-	// Stretches are in order. Together they make up the range, once in hashes and (the last one) once in logs.
-	// No two of them read the same hash.
+	// Stretches are in order. Together they make up the range, once in hashes and (the last one) once in
+	// logs. No two of them read the same hash.
 	Stretches []stretch
 	now       int64
 	Sums      bool // of a hash whose cells all count in full, their sum will do

@@ -10,7 +10,8 @@ import (
 )
 
 // A log gets its header and expiry with the first hits that a writer adds to it. If it is about to expire,
-// the transaction also sets the expiry after the hits: EXEC may run past it, and APPEND then recreates the log.
+// the transaction also sets the expiry after the hits: EXEC may run past it, and APPEND then recreates the
+// log.
 func TestLogsGetTheirExpiry(t *testing.T) {
 	t.Parallel()
 	layout := window.Layout{Tiers: mustParse(t, window.DefaultTiers), Shards: 1, Sparse: true}

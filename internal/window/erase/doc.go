@@ -1,6 +1,6 @@
 // Package erase removes all that Redis has of some counters: hashes, logs, unique cells, names, and entries
-// in summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A call
-// that fails leaves the rest listed, for another call.
+// in summaries. It goes shard by shard, in transactions of a few counters each, each counter as a whole. A
+// call that fails leaves the rest listed, for another call.
 //
 // Each transaction writes a new token (see NewErasure) to the key "erased" of its shard. Every writer
 // watches that key and its cursor, and reads it in each check. This makes erasures and commits exclude each
