@@ -127,8 +127,9 @@ soak: redis ## all faults mixed for SOAK (default 30m)
 simulate: ## the stories of schedules that went wrong once, and N random fault schedules, against the production code, on all processors (N=100000)
 	$(GO) test ./internal/consume -run '^(TestSimulation|TestStories)$$' -simulation.schedules=$(or $(N),100000) -timeout 0 -v
 
-planted: ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=40000)
+planted: redis ## plant known bugs in the production code, one at a time: the simulation finds each within N schedules (N=40000), and tests find those of limits
 	$(GO) test ./internal/consume -run '^TestPlantedBugs$$' -simulation.planted=$(or $(N),40000) -timeout 0 -v
+	$(GO) test ./internal/limit -run '^TestPlantedBugsOf' -trips.planted -timeout 0 -v
 
 simulate-limits: redis ## N random schedules of takes against models of the limits' policies, and with trouble (N=100000)
 	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees|TestSettlementsAgainstModel)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v

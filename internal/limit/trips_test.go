@@ -2,7 +2,12 @@ package limit
 
 import (
 	"context"
+	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -272,5 +277,40 @@ func TestWhatIsMuchWorkGoesAlone(t *testing.T) {
 	} {
 		r := request{takes: []Take{{Limit: &Limit{Policy: c.policy}, N: c.n}}}
 		require.Equal(t, c.want, isShareable(c.m, &r), "%+v", c)
+	}
+}
+
+var tripsPlanted = flag.Bool("trips.planted", false, "plant bugs in trips.go, one at a time: each makes a test of trips fail")
+
+// TestPlantedBugsOfTripsAreFound builds and runs the tests above for each bug (`make planted`).
+func TestPlantedBugsOfTripsAreFound(t *testing.T) {
+	if !*tripsPlanted {
+		t.Skip("make planted plants bugs")
+	}
+	path, err := filepath.Abs("trips.go")
+	require.NoError(t, err)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for name, edit := range map[string][2]string{
+		"a late trip is evidence about its keys":     {"return &tripError{err, joined}", "return err"},
+		"the keys of a late trip share the next one": {"if _, suspect := t.suspects[key]; suspect {", "if false {"},
+		"a caller waits for the latest deadline":     {"case <-s.ctx.Done():", "case <-context.Background().Done():"},
+		"a trip ends with its first caller":          {"context.WithDeadline(context.Background(), t.deadline)", "context.WithDeadline(t.scripts[0].ctx, t.deadline)"},
+		"what no caller waits for is sent":           {"if s.ctx.Err() == nil {", "if true {"},
+		"a script that Redis has forgotten fails":    {`case redis.HasErrorPrefix(err, "NOSCRIPT"):`, "case false:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, 1, strings.Count(string(text), edit[0]), edit[0])
+			dir := t.TempDir()
+			planted, overlay, binary := filepath.Join(dir, "trips.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "limit.test")
+			require.NoError(t, os.WriteFile(planted, []byte(strings.Replace(string(text), edit[0], edit[1], 1)), 0o600))
+			list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: planted}})
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(overlay, list, 0o600))
+			out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
+			require.NoError(t, err, string(out))
+			out, err = exec.Command(binary, "-test.run", "Trip", "-test.timeout", "1m").CombinedOutput()
+			require.Error(t, err, "no test has found it:\n%s", out)
+		})
 	}
 }
