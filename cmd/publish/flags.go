@@ -126,7 +126,8 @@ func (o *options) check(fs *program.FlagSet) error {
 		o.synthetic = o.synthetic || isGiven[name]
 	}
 	if o.synthetic {
-		for _, name := range []string{"format", "key", "unique", "prefix", "skip", "all", "rebase", "speed", "max-names"} {
+		for _, name := range []string{"format", "key", "unique", "prefix", "skip", "all", "rebase", "speed",
+			"max-names"} {
 			if isGiven[name] {
 				return setting.BadUsage("--%s is about standard input, which a synthetic load (--rate, --counters, "+
 					"--zipf, --duration, --count) does not read", name)

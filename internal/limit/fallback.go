@@ -119,7 +119,9 @@ func (f *fallback) decideWithout(r *request, states []state, why error) (verdict
 
 func (f *fallback) decideLocally(r *request, why error) (verdict, error) {
 	for i := range r.takes {
-		if limit := r.takes[i].Limit; limit.Mode != Shadow && (limit.Fail == FailClosed || r.settle && limit.Fail == FailLocal) {
+		limit := r.takes[i].Limit
+		isClosed := limit.Fail == FailClosed || r.settle && limit.Fail == FailLocal
+		if limit.Mode != Shadow && isClosed {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}

@@ -147,7 +147,8 @@ func (l *Limit) checkShare() error {
 	case share == Share{}, l.isFixed(): // so that max can be 0 for a while
 		return nil
 	case l.Policy.Traits().Slots:
-		return &FieldError{"share", fmt.Sprintf("not with the policy %s: only Redis records which slots are held", l.Policy)}
+		return &FieldError{"share", fmt.Sprintf("not with the policy %s: only Redis records which slots are held",
+			l.Policy)}
 	case l.Mode == Shadow:
 		return &FieldError{"share", "not with mode: shadow, in which Redis decides about every take"}
 	case most < 2:

@@ -62,7 +62,8 @@ var (
 	}
 	counterForm = yamlfile.Form{
 		{Name: "key", Required: true, Schema: text, Doc: "name of the counter, with paths in braces: orders.{country}"},
-		{Name: "n", Schema: yamlfile.Schema{"type": []string{"string", "number"}, "minimum": 1, "maximum": int64(hit.MaxN)},
+		{Name: "n", Schema: yamlfile.Schema{"type": []string{"string", "number"}, "minimum": 1,
+			"maximum": int64(hit.MaxN)},
 			Doc: "how many hits: a path, or a whole number; default 1"},
 		{Name: "unique", Schema: text, Doc: "what is counted once per value, such as {user.id}"},
 		{Name: "optional", Schema: yamlfile.Schema{"type": "boolean"},

@@ -208,7 +208,8 @@ var (
 	entryForm   = yamlfile.Form{
 		{Name: "key", Required: true, Schema: yamlfile.Text},
 		{Name: "value", Schema: yamlfile.Text, Doc: "default any value; with * at its end, what begins like it"},
-		{Name: "as", Schema: yamlfile.Text, Doc: "variable of the limit's key that the value is for: ip, method, host, " +
+		{Name: "as", Schema: yamlfile.Text, Doc: "variable of the limit's key that the value is for: ip, " +
+			"method, host, " +
 			"path or header.NAME; id: the id of the take"},
 	}
 )

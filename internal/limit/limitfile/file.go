@@ -164,7 +164,8 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	}
 	if node := fields["envoy"]; node != nil {
 		if l.Policy.Traits().Slots {
-			return nil, 0, wrong("envoy", fmt.Sprintf("a limit of the policy %s cannot have it: Envoy releases no slot", l.Policy))
+			return nil, 0, wrong("envoy", fmt.Sprintf("a limit of the policy %s cannot have it: Envoy releases no slot",
+				l.Policy))
 		}
 		l.Envoy, err = parseEnvoy(node, l)
 	}

@@ -77,7 +77,8 @@ func (i *Subject) fill(lim *limitfile.Limit, prefix string) (caller, under strin
 		}
 	}
 	for _, variable := range variables {
-		if variable != limitfile.VarKey && !slices.ContainsFunc(fields, func(f field) bool { return f.fills(variable) }) {
+		filled := slices.ContainsFunc(fields, func(f field) bool { return f.fills(variable) })
+		if variable != limitfile.VarKey && !filled {
 			return "", "", web.BadInput(prefix+variable, "missing: the key template of %s is %s", name, lim.Key)
 		}
 	}

@@ -89,7 +89,8 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 func limitsExample() LimitsAnswer {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC)
 	return LimitsAnswer{AsOf: at, Process: "5f0c2a9e", Counts: true, Limits: []LimitState{{
-		Limit: "login", Window: "1m", Max: 5, Policy: "log", Kept: "in a log: exact", Mode: "enforce", Fail: "closed", Key: "{key}",
+		Limit: "login", Window: "1m", Max: 5, Policy: "log", Kept: "in a log: exact", Mode: "enforce", Fail: "closed",
+		Key:       "{key}",
 		Variables: []string{"key"},
 		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
 		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute),

@@ -44,6 +44,7 @@ type SettleAnswer struct {
 // registerSettle describes the problems of ids, too: a client must tell hits that stay counted from those
 // that cannot be settled.
 func (s *Service) registerSettle(a *api.API) {
+	example := settleBody{SettleItem: SettleItem{Subject{Limit: "tokens", Key: "alice"}, "731"}, ID: "req-17"}
 	op := a.Operation(huma.Operation{
 		OperationID: "post-settle", Method: http.MethodPost, Path: SettlePath,
 		Summary: "Set how many hits a take has",
@@ -53,7 +54,7 @@ func (s *Service) registerSettle(a *api.API) {
 			"remembered for its ttl from now.",
 		RequestBody: &huma.RequestBody{
 			Description: "A limit and key as taken, the id of the take, and n; or settle: several limits and keys.",
-			Content:     map[string]*huma.MediaType{"application/json": {Example: settleBody{SettleItem: SettleItem{Subject{Limit: "tokens", Key: "alice"}, "731"}, ID: "req-17"}}},
+			Content:     map[string]*huma.MediaType{"application/json": {Example: example}},
 		},
 		Responses: api.SuccessOnly("The take has n hits.", SettleAnswer{Settled: 731, Remaining: 99269, Limit: "tokens",
 			Source: "redis"}),

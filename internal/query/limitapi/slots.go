@@ -46,9 +46,11 @@ type ReleaseAnswer struct {
 
 // registerSlots registers renewals and releases together, because they have the same body.
 func (s *Service) registerSlots(a *api.API) {
+	example := placeBody{Subject: Subject{Limit: "exports", Key: "customer-7"}, Lease: "export-17"}
 	body := func(about string) *huma.RequestBody {
-		return &huma.RequestBody{Description: about,
-			Content: map[string]*huma.MediaType{"application/json": {Example: placeBody{Subject: Subject{Limit: "exports", Key: "customer-7"}, Lease: "export-17"}}}}
+		return &huma.RequestBody{
+			Description: about, Content: map[string]*huma.MediaType{"application/json": {Example: example}},
+		}
 	}
 	at := time.Date(2026, 11, 21, 10, 0, 30, 31e7, time.UTC)
 	renew := a.Operation(huma.Operation{

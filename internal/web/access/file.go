@@ -54,7 +54,8 @@ var tokenForm = yamlfile.Form{
 
 // Schema is the JSON Schema of a file of tokens.
 func Schema() yamlfile.Schema {
-	return yamlfile.Form{{Name: "tokens", Required: true, Schema: yamlfile.List(tokenForm.Schema(), maxTokens)}}.Schema()
+	tokens := yamlfile.List(tokenForm.Schema(), maxTokens)
+	return yamlfile.Form{{Name: "tokens", Required: true, Schema: tokens}}.Schema()
 }
 
 // parse reads a file of tokens, each with the fields of tokenForm:

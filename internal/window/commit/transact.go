@@ -50,7 +50,8 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 	}
 	w.changes.compute(batch, w.shard, w.store.Keys, &w.expiries, &w.registers, now)
 	if out.Attempts > 0 && exists && found.IsSameAs(*next) {
-		return true, w.verifyApplied(ctx, tx, batch, now, out) // the previous attempt applied it, but its reply was lost
+		// the previous attempt applied it, but its reply was lost
+		return true, w.verifyApplied(ctx, tx, batch, now, out)
 	}
 	if err := w.compare(found, exists); err != nil {
 		if out.Attempts > 0 && errors.Is(err, ErrFenced) && found.Created == next.Created &&
