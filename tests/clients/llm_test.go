@@ -119,7 +119,9 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 				require.Equal(t, want, status, "%s", answer)
 				if want != http.StatusOK {
 					require.Contains(t, string(answer), "tokens-5h")
-					require.Contains(t, errs.String(), "tokens-5h")
+					stack.Eventually(t, "the log to name the limit", func() (bool, string) {
+						return strings.Contains(errs.String(), "tokens-5h"), errs.String()
+					})
 				}
 			}
 			t.Logf("%d tokens of %d were used, %d requests refused", used.Load(), most, refused.Load())
