@@ -102,7 +102,7 @@ func (q *querier) readParts(ctx context.Context, counters []string, sel selectio
 // isSum reports whether samples are only added up. Then each hit must be in one sample, and cells may differ
 // in length. Uniques cannot be added up.
 func (s selection) isSum() bool {
-	return s.window > 0 && s.function == "sum_over_time" && s.metric == metricName
+	return s.window > 0 && s.function == "sum_over_time" && s.metric != uniqueName
 }
 
 func (q *querier) readPart(ctx context.Context, counters []string, start int64, sel selection) (part, error) {
@@ -220,7 +220,7 @@ func buildWarnings(sel selection, parts []part) annotations.Annotations {
 			"of query for a window", uniqueName, sel.function))
 	case slices.Contains(counterFunctions, sel.function):
 		out.Add(fmt.Errorf("%s has the hits of each cell, not a number that only grows, so %s() is wrong for it: use "+
-			"sum_over_time, divided by the seconds of its range for a rate", metricName, sel.function))
+			"sum_over_time, divided by the seconds of its range for a rate", sel.metric, sel.function))
 	}
 	first := parts[0].series[0]
 	if sel.window > 0 && sel.window < first.Tier.Cell {

@@ -15,16 +15,23 @@ import (
 const (
 	metricName = "tallyroll_hits"
 	uniqueName = "tallyroll_uniques"
+	allName    = "tallyroll_all_hits" // the sum of all hits; it has no key
 	keyLabel   = "key"
 )
 
 func seriesLabels(metric, counter string) labels.Labels {
+	if metric == allName {
+		return labels.FromStrings(model.MetricNameLabel, metric)
+	}
 	return labels.FromStrings(model.MetricNameLabel, metric, keyLabel, counter)
 }
 
 // findCounters returns a selector's counters. Listed keys need not exist. A query may not read too many.
-func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) ([]string, error) {
+func (q *querier) findCounters(ctx context.Context, metric string, matchers []*labels.Matcher) ([]string, error) {
 	keys, _ := splitMatchers(matchers, metricName)
+	if metric == allName {
+		return filterNames(ctx, keys, []string{window.AllHits})
+	}
 	if out, ok := listExactKeys(ctx, keys); ok {
 		q.countersRead += len(out)
 		if q.countersRead > q.service.settings.MaxCounters {
@@ -49,7 +56,7 @@ func (q *querier) findCounters(ctx context.Context, matchers []*labels.Matcher) 
 // Series have no other label. defaults are the metrics of a selector without a metric's name. To read, that
 // is hits only, so that sums do not mix hits and uniques.
 func splitMatchers(matchers []*labels.Matcher, defaults ...string) (keys []*labels.Matcher, metrics []string) {
-	metrics, hasName := []string{metricName, uniqueName}, false
+	metrics, hasName := []string{metricName, uniqueName, allName}, false
 	for _, m := range matchers {
 		switch m.Name {
 		case keyLabel:

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"tallyroll/internal/platform/release"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/window"
 )
 
@@ -53,8 +54,11 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 	matchers ...*labels.Matcher) storage.SeriesSet {
 	_, metrics := splitMatchers(matchers, metricName)
 	all := &seriesSet{at: -1}
-	for _, metric := range q.filterMetrics(metrics) {
-		counters, err := q.findCounters(ctx, matchers)
+	if slices.Equal(metrics, []string{allName}) && !q.layout.Sparse {
+		all.warnings = annotations.New().Add(window.ErrNoSum)
+	}
+	for _, metric := range q.filterMetrics(ctx, metrics) {
+		counters, err := q.findCounters(ctx, metric, matchers)
 		if err != nil {
 			return storage.ErrSeriesSet(err)
 		}
@@ -83,10 +87,12 @@ func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, me
 	return set, err
 }
 
-// filterMetrics removes the metric for which the namespace has no tiers.
-func (q *querier) filterMetrics(metrics []string) []string {
+// filterMetrics removes the metrics that the namespace does not have, and the sum of all hits from several if
+// the token is only about some counters: a question about that sum alone is refused.
+func (q *querier) filterMetrics(ctx context.Context, metrics []string) []string {
 	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool {
-		return metric == uniqueName && len(q.layout.UniqueTiers) == 0
+		return metric == uniqueName && len(q.layout.UniqueTiers) == 0 ||
+			metric == allName && (!q.layout.Sparse || len(metrics) > 1 && access.From(ctx).HasPrefixes())
 	})
 }
 
@@ -97,14 +103,14 @@ const seriesOnly = "series"
 func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints,
 	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if name == model.MetricNameLabel {
-		_, metrics := splitMatchers(matchers, metricName, uniqueName)
-		return q.filterMetrics(metrics), nil, nil
+		_, metrics := splitMatchers(matchers, metricName, uniqueName, allName)
+		return q.filterMetrics(ctx, metrics), nil, nil
 	}
 	keys, metrics := splitMatchers(matchers, metricName)
-	if metrics = q.filterMetrics(metrics); len(metrics) == 0 {
+	if metrics = q.filterMetrics(ctx, metrics); len(metrics) == 0 {
 		return nil, nil, nil
 	}
-	if name == keyLabel {
+	if name == keyLabel && metrics[0] != allName {
 		return q.listKeys(ctx, hints.Limit, metrics[0], keys)
 	}
 	return nil, nil, nil
@@ -115,7 +121,7 @@ func (q *querier) LabelValues(ctx context.Context, name string, hints *storage.L
 func (q *querier) listKeys(ctx context.Context, limit int, metric string,
 	matchers []*labels.Matcher) ([]string, annotations.Annotations, error) {
 	if _, ok := listExactKeys(ctx, matchers); ok {
-		counters, err := q.findCounters(ctx, matchers)
+		counters, err := q.findCounters(ctx, metric, matchers)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -140,11 +146,15 @@ func (q *querier) listKeys(ctx context.Context, limit int, metric string,
 	return names, warnings, err
 }
 
-// LabelNames returns the names of the labels, which all series have.
-func (q *querier) LabelNames(_ context.Context, _ *storage.LabelHints,
+// LabelNames returns the names of the labels, which all series have; that of all hits only the first.
+func (q *querier) LabelNames(ctx context.Context, _ *storage.LabelHints,
 	matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	if _, metrics := splitMatchers(matchers, metricName); len(q.filterMetrics(metrics)) == 0 {
+	_, metrics := splitMatchers(matchers, metricName)
+	switch metrics = q.filterMetrics(ctx, metrics); {
+	case len(metrics) == 0:
 		return nil, nil, nil
+	case metrics[0] == allName:
+		return []string{model.MetricNameLabel}, nil, nil
 	}
 	return []string{model.MetricNameLabel, keyLabel}, nil, nil
 }

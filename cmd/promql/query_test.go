@@ -90,7 +90,7 @@ func TestPrometheusClientGetsWhatWasCounted(t *testing.T) {
 			t.Errorf("keys: %q %v", values, err)
 		}
 		values, _, _, err = client.LabelValues(t.Context(), "__name__", nil, at, at)
-		if err != nil || len(values) != 2 || values[0] != "tallyroll_hits" || values[1] != "tallyroll_uniques" {
+		if err != nil || len(values) != 3 || values[0] != "tallyroll_all_hits" || values[1] != "tallyroll_hits" || values[2] != "tallyroll_uniques" {
 			t.Errorf("metrics: %q %v", values, err)
 		}
 		values, warnings, _, err := client.LabelValues(t.Context(), "key", []string{`tallyroll_hits{key!="a"}`}, at, at, v1.WithLimit(1))

@@ -66,6 +66,8 @@ func TestATokenKeepsToItsOwn(t *testing.T) {
 	}{
 		{"no matcher", "GET", "query", query(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a sum of all", "GET", "query", query(`sum(sum_over_time(tallyroll_hits[5m])) > 100`), 200, false},
+		{"all hits", "GET", "query", query(`sum_over_time(tallyroll_all_hits[5m])`), 403, false},
+		{"all metrics", "GET", "query", query(`sum by (key) (sum_over_time({__name__=~"tallyroll_.*hits"}[5m]))`), 200, true},
 		{"a range", "GET", "query_range", rangeQuery(`sum by (key) (sum_over_time(tallyroll_hits[5m]))`), 200, true},
 		{"a form", "POST", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},
 		{"a key", "GET", "query", query(`sum_over_time(tallyroll_hits{key="b.OTHER"}[5m])`), 403, false},

@@ -70,6 +70,40 @@ func TestSumsAreTotals(t *testing.T) {
 	}
 }
 
+// The metric of all hits has no key, and is the sum of the hits of all keys. A selector of tallyroll_hits
+// does not have it.
+func TestAllHitsAreOneSeries(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	promql := start(t, redis, stack.NoWait)
+	asOf := time.Now().Truncate(time.Second)
+	var hits []counted
+	for i := 1; i < 500; i++ {
+		hits = append(hits, counted{fmt.Sprint("c", i%50), asOf.Add(-time.Duration(i) * time.Second), int64(i)})
+	}
+	seed(t, redis.Client(), asOf, hits...)
+	promql.WaitReady()
+	for query, want := range map[string]string{
+		`sum_over_time(tallyroll_all_hits[1h])`:                         `{} => 124750 `,
+		`sum(sum_over_time(tallyroll_hits[1h]))`:                        `{} => 124750 `,
+		`sum_over_time(tallyroll_all_hits{key="c1"}[1h])`:               ``,
+		`last_over_time(tallyroll_all_hits[1h]) > -1`:                   `tallyroll_all_hits => `,
+		`count({__name__=~"tallyroll_.*hits"}) - count(tallyroll_hits)`: `{} => 1 `,
+	} {
+		value, _, _, err := newClient(t, promql).Query(t.Context(), query, asOf)
+		require.NoError(t, err, query)
+		if want == "" {
+			require.Empty(t, value, query)
+			continue
+		}
+		require.Contains(t, value.String(), want, query)
+	}
+	_, names := get(t, promql, "label/__name__/values", nil)
+	require.JSONEq(t, `["tallyroll_all_hits","tallyroll_hits","tallyroll_uniques"]`, string(names.Data))
+	_, series := get(t, promql, "series", url.Values{"match[]": {"tallyroll_all_hits"}})
+	require.JSONEq(t, `[{"__name__":"tallyroll_all_hits"}]`, string(series.Data))
+}
+
 // A sum that ends now reaches as far as as_of, though its first cells are long: its last part is
 // in cells of finer tiers. Its beginning has the whole cell that it cuts, like upper of /v1/total.
 func TestSumsReachAsOf(t *testing.T) {

@@ -93,6 +93,11 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err != nil {
 		return "", false, err
 	}
+	if a.layout.Sparse && after == "" { // the first range has them
+		if err := a.loadAllHits(ctx, l); err != nil {
+			return "", false, err
+		}
+	}
 	if err := a.load(ctx, l); err != nil {
 		return "", false, err
 	}
@@ -165,18 +170,44 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	most := max(1, hashesAtOnce/a.layout.HashesPerCounter())
 	for shard, names := range shards {
 		for chunk := range slices.Chunk(names, most) {
-			found, err := a.streams.inspect(ctx, shard, chunk, func(hash uint64) bool { return a.keys.uniques[hash] })
+			err := a.inspect(ctx, l, shard, chunk, func(c inspect.FoundCounter, snapshot int) {
+				l.addListed(c, snapshot, a.keys.uniques[window.HashCounter([]byte(c.Name))])
+			})
 			if err != nil {
 				return err
 			}
-			a.pace.wait(ctx, found.Hashes+len(a.streams.all))
-			snapshot := l.addSnapshot(shard, found.Places, found.At, found.Until, false)
-			for _, c := range found.Counters {
-				l.addListed(c, snapshot, a.keys.uniques[window.HashCounter([]byte(c.Name))])
-				for _, bad := range c.Bad {
-					a.report.differ("%v", bad)
-				}
-			}
+		}
+	}
+	return nil
+}
+
+func (a *auditor) loadAllHits(ctx context.Context, l *ledger) error {
+	l.all = make([]*counter, a.layout.Shards)
+	for shard := range l.all {
+		err := a.inspect(ctx, l, shard, []string{window.AllHits}, func(found inspect.FoundCounter, snapshot int) {
+			l.all[shard] = &counter{name: found.Name, hash: window.HashCounter(nil), shard: shard, snapshot: snapshot}
+			l.take(l.all[shard], found, false)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect reads some counters of a shard, and passes each to take with its snapshot.
+func (a *auditor) inspect(ctx context.Context, l *ledger, shard int, names []string,
+	take func(c inspect.FoundCounter, snapshot int)) error {
+	found, err := a.streams.inspect(ctx, shard, names, func(hash uint64) bool { return a.keys.uniques[hash] })
+	if err != nil {
+		return err
+	}
+	a.pace.wait(ctx, found.Hashes+len(a.streams.all))
+	snapshot := l.addSnapshot(shard, found.Places, found.At, found.Until, false)
+	for _, c := range found.Counters {
+		take(c, snapshot)
+		for _, bad := range c.Bad {
+			a.report.differ("%v", bad)
 		}
 	}
 	return nil

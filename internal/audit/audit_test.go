@@ -69,8 +69,8 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	}
 }
 
-// A log that is changed by hand shows in every tier, and one that is no log is named.
-func TestChangedLogsAreFound(t *testing.T) {
+// A log or a sum that is changed by hand shows in its tiers, and a log that is none is named.
+func TestChangedLogsAndSumsAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.sparse = true
@@ -85,6 +85,8 @@ func TestChangedLogsAreFound(t *testing.T) {
 	r.mustFindNothing()
 	ctx, key := t.Context(), r.keys("test:{*}:s:*:c7")[0]
 	text, restore := r.client.Get(ctx, key).Val(), r.keep()
+	shard := strings.Split(strings.SplitAfter(key, "{")[1], "}")[0]
+	all := func(cell string) string { return r.keys(fmt.Sprintf("test:{%s}:h:%s:*:", shard, cell))[0] }
 	for name, c := range map[string]struct {
 		change func()
 		parts  []string
@@ -94,6 +96,10 @@ func TestChangedLogsAreFound(t *testing.T) {
 		"no header":               {func() { r.client.Set(ctx, key, text[1:], redis.KeepTTL) }, []string{key, "not a sparse log"}},
 		"no expiry":               {func() { r.client.Persist(ctx, key) }, []string{key, "it never expires"}},
 		"no name":                 {func() { r.client.Del(ctx, r.keys("test:{*}:names:*")...) }, []string{key, "its counter is not listed among the names"}},
+		"all hits": {func() { r.client.HIncrBy(ctx, all("1m"), r.client.HKeys(ctx, all("1m")).Val()[0], 1) },
+			[]string{"all hits of shard " + shard + ", tier 1m/1h"}},
+		"a DEL of all hits":       {func() { r.client.Del(ctx, all("1h")) }, []string{"all hits of shard " + shard + ", tier 1h/32d", "Redis has 0 hits"}},
+		"all hits without expiry": {func() { r.client.Persist(ctx, all("15m")) }, []string{"it never expires"}},
 	} {
 		c.change()
 		got := r.audit()

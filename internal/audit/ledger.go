@@ -21,6 +21,7 @@ type ledger struct {
 	bytes         int    // that the counters take, roughly
 	snapshotBytes int    // that the snapshots take
 	counters      []*counter
+	all           []*counter          // by shard: its sum of all hits; nil if another range or none has it
 	index         map[uint64]*counter // by hash
 	snapshots     []snapshot
 	base          []int // by shard: the snapshot from before the names were listed
@@ -31,6 +32,7 @@ type ledger struct {
 type counter struct {
 	name        string
 	hash        uint64
+	shard       int
 	snapshot    int
 	listed      bool   // it was listed, and its cells were read
 	hits        int64  // that the streams have shown in cells that are judged
@@ -115,6 +117,11 @@ func (l *ledger) addSnapshot(shard int, places []inspect.Place, at, until int64,
 // addListed adds a counter as Redis holds it.
 func (l *ledger) addListed(found inspect.FoundCounter, snapshot int, asked bool) {
 	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), snapshot)
+	l.take(c, found, asked)
+}
+
+// take adds to a counter what Redis holds of it.
+func (l *ledger) take(c *counter, found inspect.FoundCounter, asked bool) {
 	c.listed, c.uniquesRead, c.hadCells = true, asked, len(found.Cells) > 0 || len(found.Uniques) > 0
 	c.cells = make([]cell, len(found.Cells))
 	for i, f := range found.Cells {
@@ -131,7 +138,7 @@ func (l *ledger) addListed(found inspect.FoundCounter, snapshot int, asked bool)
 }
 
 func (l *ledger) add(name string, hash uint64, snapshot int) *counter {
-	c := &counter{name: name, hash: hash, snapshot: snapshot, next: l.index[hash]}
+	c := &counter{name: name, hash: hash, shard: l.layout.ShardOf(hash), snapshot: snapshot, next: l.index[hash]}
 	l.index[hash] = c
 	l.counters = append(l.counters, c)
 	l.bytes += counterBytes + len(name)
@@ -152,6 +159,9 @@ func (l *ledger) find(name []byte, hash uint64) *counter {
 
 // subtract subtracts a hit of a message from the cells in which it must have counted.
 func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
+	if l.all != nil {
+		l.subtractFromAll(l.all[l.layout.ShardOf(h.Hash)], stream, seq, stored, h)
+	}
 	if !l.contains(h.Counter) {
 		return
 	}
@@ -195,6 +205,20 @@ func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
 		before := u.streams.Bytes()
 		u.streams.Add(register)
 		l.bytes += u.streams.Bytes() - before
+	}
+}
+
+// subtractFromAll is subtract for the sum of all hits, which counts in the cells of the hit's counter.
+func (l *ledger) subtractFromAll(c *counter, stream int, seq uint64, stored int64, h *hit.Hit) {
+	snapshot := &l.snapshots[c.snapshot]
+	if snapshot.positions[stream].Applied(h.Hash) < seq {
+		return
+	}
+	l.scratch = l.layout.AppendCells(l.scratch[:0], h.Hash, h.At, stored)
+	for _, id := range l.scratch {
+		if l.layout.CellExpires(id, c.hash) > snapshot.at && l.layout.CellStart(id) < snapshot.until {
+			l.cell(c, keyOf(id)).streams += h.N
+		}
 	}
 }
 

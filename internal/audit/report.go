@@ -57,8 +57,12 @@ func (r *report) differ(format string, a ...any) {
 	}
 }
 
-func (r *report) cellDiffers(l window.Layout, name string, id window.CellID, redis, streams int64) {
-	r.differ("counter %q, tier %s, cell %s: Redis has %d hits, the streams %d", name, l.Tiers[id.Tier],
+func (r *report) cellDiffers(l window.Layout, c *counter, id window.CellID, redis, streams int64) {
+	of := fmt.Sprintf("counter %q", c.name)
+	if c.name == window.AllHits {
+		of = fmt.Sprintf("all hits of shard %d", c.shard)
+	}
+	r.differ("%s, tier %s, cell %s: Redis has %d hits, the streams %d", of, l.Tiers[id.Tier],
 		hit.Moment(l.CellStart(id)), redis, streams)
 }
 
@@ -81,13 +85,7 @@ func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 		if c.hadCells || len(c.cells) > 0 || len(c.unique) > 0 {
 			r.counters++
 		}
-		snapshot := &l.snapshots[c.snapshot]
-		for _, cell := range c.cells {
-			id := idOf(cell.key)
-			if l.layout.CellExpires(id, c.hash) > snapshot.at {
-				r.judge(l.layout, c, id, cell, b)
-			}
-		}
+		r.judgeCells(l, c, b)
 		if !c.uniquesRead && len(c.unique) > 0 {
 			unread = append(unread, c)
 			continue
@@ -95,28 +93,41 @@ func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 		uniques := l.layout.Uniques()
 		for i := range c.unique {
 			u := &c.unique[i]
-			if uniques.CellExpires(idOf(u.key), c.hash) > snapshot.at {
+			if uniques.CellExpires(idOf(u.key), c.hash) > l.snapshots[c.snapshot].at {
 				r.judgeUnique(l.layout, c, u, b)
 			}
 		}
 	}
+	for _, c := range l.all {
+		r.judgeCells(l, c, b)
+	}
 	return unread
+}
+
+func (r *report) judgeCells(l *ledger, c *counter, b bounds) {
+	for _, cell := range c.cells {
+		id := idOf(cell.key)
+		if l.layout.CellExpires(id, c.hash) > l.snapshots[c.snapshot].at {
+			r.judge(l.layout, c, id, cell, b)
+		}
+	}
 }
 
 func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, b bounds) {
 	start := layout.CellStart(id)
 	switch {
 	case found.redis == found.streams:
-	case start < max(b.incomplete[layout.ShardOf(c.hash)], layout.Tiers[id.Tier].Since):
+	case start < max(b.incomplete[c.shard], layout.Tiers[id.Tier].Since):
 		r.incomplete++
-	case found.redis < found.streams && start < b.erased[layout.ShardOf(c.hash)]:
+	case found.redis < found.streams && start < b.erased[c.shard] &&
+		(c.name != window.AllHits || layout.Tiers[id.Tier].Generation > 0): // a change of tiers may have made that sum
 		r.erased++
 	case found.redis > found.streams && start <= b.complete:
 		r.gone++
 		r.goneHits += found.redis - found.streams
 		r.goneBefore = max(r.goneBefore, b.complete)
 	default:
-		r.cellDiffers(layout, c.name, id, found.redis, found.streams)
+		r.cellDiffers(layout, c, id, found.redis, found.streams)
 	}
 }
 

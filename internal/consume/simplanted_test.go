@@ -80,6 +80,14 @@ var plantedBugs = []plantedBug{
 	{"names expire with the last hash, before the last log", []plantedEdit{
 		{"window/commit/changes.go", "names, t.NamesDeadline(set))", "names, w.layout.Tiers[len(w.layout.Tiers)-1].NamesDeadline(set))"}}},
 
+	// The sum of all hits.
+	{"the sum of all hits lacks the share of a part", []plantedEdit{
+		{"window/split.go", "		for _, h := range c.slots {\n			s.add(&s.Counters[0]", "		for _, h := range c.slots[:0] {\n			s.add(&s.Counters[0]"}}},
+	{"the sum of all hits is added outside of the transaction", []plantedEdit{
+		{"window/commit/transact.go", "	\"math\"\n", "	\"math\"\n	\"strconv\"\n	\"strings\"\n"},
+		{"window/commit/transact.go", "		inc := &changes.increments[i]\n", "		inc := &changes.increments[i]\n		if strings.HasSuffix(inc.key, \":\") {\n			continue\n		}\n"},
+		{"window/commit/transact.go", "	// EXEC has run. Any error from here on", "	for _, inc := range w.changes.increments {\n		if strings.HasSuffix(inc.key, \":\") {\n			w.store.Client.HIncrBy(ctx, inc.key, strconv.FormatInt(inc.field, 10), inc.n)\n		}\n	}\n	for _, h := range w.changes.set {\n		if strings.HasSuffix(h.key, \":\") {\n			w.store.Client.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))\n		}\n	}\n	// EXEC has run. Any error from here on"}}},
+
 	// Registers of unique cells.
 	{"a writer trusts registers that the writer before it has raised", []plantedEdit{
 		{"window/commit/commit.go", "	\"slices\"\n", "	\"slices\"\n	\"sync\"\n"},

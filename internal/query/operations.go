@@ -86,7 +86,7 @@ func (q *questions) registerTotal(a *api.API) {
 		id: "total", path: totalPath, what: "Totals", answers: "The totals, as of now.", answer: answer.TotalExample(),
 		about: "The hits of counters in rolling windows, or in any range of time that a tier still holds. " +
 			"Only the cell that the start of a window cuts is uncertain; lower and upper bound it. A counter that " +
-			"was never hit has total 0. " +
+			"was never hit has total 0. An empty prefix asks for the sum of all hits. " +
 			"If no worker has counted lately, later hits are uncertain, too: upper is null then, and complete " +
 			"is false.",
 		body: answer.TotalBody{Keys: []string{"api-1", "/cart"}, Windows: []string{"1h", "24h"}},
@@ -270,9 +270,8 @@ func (q *questions) registerProbe(a *api.API) {
 		OperationID: "get-probe", Method: http.MethodGet, Path: probePath,
 		Summary: "Totals for Prometheus to scrape",
 		Description: "The rolling totals of counters as gauges in Prometheus' text format: those that key names, the " +
-			"largest (top), or those with " +
-			"a prefix. QUERY_MAX_PROBE bounds their number. Any error has a status of its own, so that the " +
-			"scrape fails.",
+			"largest (top), those with a prefix, or the sum of all hits (all=1). QUERY_MAX_PROBE bounds their " +
+			"number. Any error has a status of its own, so that the scrape fails.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The totals, as of now.",
 			Content: map[string]*huma.MediaType{"text/plain": {

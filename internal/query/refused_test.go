@@ -53,7 +53,8 @@ func TestEmptyParametersAreRefused(t *testing.T) {
 		for method, op := range item.Operations() {
 			for _, p := range op.Parameters {
 				name := p.Value.Name
-				if p.Value.In != openapi3.ParameterInQuery || p.Value.Schema.Value.Type.Is("array") || limitapi.IsAuthz(path) {
+				if p.Value.In != openapi3.ParameterInQuery || p.Value.Schema.Value.Type.Is("array") || limitapi.IsAuthz(path) ||
+					name == "prefix" && (path == totalPath || path == "/v1/series") { // all hits
 					continue
 				}
 				empty++

@@ -46,8 +46,8 @@ func (t *Target) wants(s history.State) bool {
 }
 
 const (
-	ruleFields = "name, one of key, prefix and top, window, one of above, below and change, and to; and optionally " +
-		"group, for, surely and least"
+	ruleFields = "name, one of key, prefix, top and all, window, one of above, below and change, and to; and " +
+		"optionally group, for, surely and least"
 	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has " +
 		"secret_file"
 
@@ -231,8 +231,11 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	if !form.RuleName.MatchString(r.Name) {
 		return nil, fieldErrorf("name", "%q: must be 1 to 64 letters, digits, underscores and hyphens", r.Name)
 	}
-	if countNonEmpty(text("key"), text("prefix"), text("top")) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix and top", r.Name)
+	if countNonEmpty(text("key"), text("prefix"), text("top"), text("all")) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix, top and all", r.Name)
+	}
+	if r.All = fields["all"] != nil; r.All && text("all") != "true" {
+		return nil, fieldErrorf("all", "%q: must be true, for the sum of all hits", text("all"))
 	}
 	for _, field := range []string{"key", "prefix"} {
 		if name := text(field); name != "" && hit.CheckName([]byte(name)) != nil {

@@ -127,6 +127,9 @@ func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func
 
 // checkLayout returns an error if no tier of the layout can answer the rule.
 func (r *Rule) checkLayout(layout window.Layout) error {
+	if r.All && !layout.Sparse {
+		return window.ErrNoSum
+	}
 	now := time.Now().UnixMilli() // any time will do
 	for _, w := range r.counterWindows("") {
 		span, err := w.question().Span.At(now)
@@ -156,6 +159,8 @@ func unknownResults(rules []*Rule, activeKeys func(*Rule) []string, at int64, re
 	return out
 }
 
+func (r *Rule) needsList() bool { return r.Prefix != nil || r.Top > 0 }
+
 // listCounters lists the counters of each rule with prefix or top. Rules with the same list share a query.
 func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*counterList, error) {
 	type listQuery struct {
@@ -171,7 +176,7 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 		return listQuery{prefix: *r.Prefix}
 	}
 	for _, r := range rules {
-		if r.Key == "" {
+		if r.needsList() {
 			lists[queryFor(r)] = new(counterList)
 		}
 	}
@@ -198,7 +203,7 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 	}
 	out := make(map[*Rule]*counterList)
 	for _, r := range rules {
-		if r.Key == "" {
+		if r.needsList() {
 			l := *lists[queryFor(r)]
 			out[r] = &l
 		}
@@ -305,7 +310,8 @@ func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Ru
 	return out, nil
 }
 
-// countersToQuery returns the counters to query: of an empty list an unused name, which yields Redis's clock.
+// countersToQuery returns the counters to query, or window.AllHits, which is an empty key: of an empty list
+// an unused name, which yields Redis's clock.
 func (l *counterList) countersToQuery(r *Rule) []string {
 	switch {
 	case l == nil:

@@ -13,11 +13,13 @@ import (
 // Rule is one rule of the file.
 type Rule struct {
 	Name string
-	// Exactly one of Key, Prefix and Top is set: one counter; the sum of all counters with a prefix, or with
-	// Group, one sum for each first Group parts of their names; each of the Top counters with the most hits.
+	// Exactly one of Key, Prefix, Top and All is set: one counter; the sum of all counters with a prefix, or
+	// with Group, one sum for each first Group parts of their names; each of the Top counters with the most
+	// hits; the sum of all hits.
 	Key    string
 	Prefix *string
 	Top    int
+	All    bool
 	Group  int
 
 	Window    time.Duration
@@ -31,9 +33,12 @@ type Rule struct {
 // hasManyKeys reports whether the rule has group or top: a state per key, and keys come and go.
 func (r *Rule) hasManyKeys() bool { return r.Top > 0 || r.Group > 0 }
 
-// kindOfKey returns what the keys of its states are: "group", "prefix", or "" if they are counters.
+// kindOfKey returns what the keys of its states are: "group", "prefix", "all" for the empty key of the sum of
+// all hits, or "" if they are counters.
 func (r *Rule) kindOfKey() string {
 	switch {
+	case r.All:
+		return "all"
 	case r.Group > 0:
 		return "group"
 	case r.Prefix != nil && r.Top == 0:

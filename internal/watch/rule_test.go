@@ -16,6 +16,7 @@ import (
 
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/cases"
@@ -255,6 +256,7 @@ rules:
   - {name: shops, prefix: shop., group: 2, window: 1h, below: 1, to: [chat]}
   - {name: busiest, top: 20, window: 1d, change: "-12.5%", least: 3, to: [am]}
   - {name: rise, key: a, window: 1m, change: +50%, to: [am]}
+  - {name: silence, all: true, window: 5m, below: 1, to: [am]}
 `))
 	require.NoError(t, err)
 	prefix := "shop."
@@ -263,6 +265,7 @@ rules:
 		{Name: "shops", Prefix: &prefix, Group: 2, Window: time.Hour, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
 		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
 		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: defaultLeast}, To: []string{"am"}},
+		{Name: "silence", All: true, Window: 5 * time.Minute, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"am"}},
 	} {
 		want.line = 8 + i
 		require.Equal(t, want, *set.Rules[i])
@@ -304,13 +307,49 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 }
 
 // newStore returns a namespace in Redis that a worker has created with the default tiers.
-func newStore(t *testing.T) *schema.Store {
+func newStore(t *testing.T, sparse bool) *schema.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
 	store := schema.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
-	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}))
+	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1, Sparse: sparse}))
 	return store
+}
+
+// A rule about all hits is one question. A namespace without their sum makes it unknown, and says what to do.
+func TestRuleAboutAllHits(t *testing.T) {
+	t.Parallel()
+	set := mustParse(t, "targets: {a: {nats: alerts}}\nrules:\n- {name: silence, all: true, window: 5m, below: 1, to: [a]}\n")
+	ask := func(store *schema.Store) Result {
+		q := querier{read.NewReader(store), 1}
+		current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
+		require.NoError(t, err)
+		require.Len(t, current.results, 1)
+		return current.results[0]
+	}
+	require.Contains(t, ask(newStore(t, false)).Reason, "run ingest --retier")
+	store := newStore(t, true)
+	ctx, now := t.Context(), time.Now()
+	require.NoError(t, store.AddStream(ctx, "HITS"))
+	layout, err := store.Layout(ctx)
+	require.NoError(t, err)
+	w, err := commit.OpenWriter(ctx, store, layout, "HITS", 0)
+	require.NoError(t, err)
+	count := func(seq uint64, names ...string) {
+		batch := window.NewBatch(layout)
+		for _, name := range names {
+			batch.Add([]byte(name), window.HashCounter([]byte(name)), now.UnixMilli(), now.UnixMilli(), 2)
+		}
+		_, err := w.Commit(ctx, batch.Shard(0), window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: seq, Stored: now.UnixNano(), AsOf: time.Now().UnixMilli()})
+		require.NoError(t, err)
+	}
+	count(1)
+	require.Equal(t, Holds, ask(store).Verdict)
+	count(2, "a", "b", "c")
+	got := ask(store)
+	require.Equal(t, DoesNotHold, got.Verdict)
+	require.EqualValues(t, 6, got.Figures.Total)
+	require.Equal(t, "all", got.Rule.kindOfKey())
 }
 
 // The reason names the tiers.
@@ -323,7 +362,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	}
 	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
 	set := mustParse(t, text.String())
-	q := querier{read.NewReader(newStore(t)), 10}
+	q := querier{read.NewReader(newStore(t, true)), 10}
 	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 	require.NoError(t, err)
 	for _, s := range current.results {

@@ -10,7 +10,8 @@ import (
 )
 
 // Batch coalesces hits until they are committed, by shard: a sum per counter and time slot, from which all
-// tiers' cells follow, and a sketch per slot of the unique tiers. It is not safe for concurrent use.
+// tiers' cells follow, and a sketch per slot of the unique tiers. If the layout has a sum of all hits,
+// AllHits is one more counter of each shard. It is not safe for concurrent use.
 type Batch struct {
 	layout  Layout
 	shards  []ShardBatch
@@ -196,6 +197,9 @@ func (s *ShardBatch) End() int64 { return s.end }
 // CommandsPerHit returns the most commands that a hit with or without a unique value can add.
 func (l Layout) CommandsPerHit(isUnique bool) int {
 	n := 2*len(l.Tiers) + 2
+	if l.Sparse {
+		n += 2 * len(l.Tiers) // of AllHits
+	}
 	if isUnique {
 		n += 3 * len(l.UniqueTiers)
 	}
@@ -211,53 +215,63 @@ func (l Layout) CommandsPerHit(isUnique bool) int {
 // moment when the hit was stored. Moments are Unix milliseconds.
 func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s := &b.shards[b.layout.ShardOf(counterHash)]
-	c := s.counter(counter, counterHash)
 	s.hits += n
 	s.end = max(s.end, at+1)
 	slot := b.hits.slotOf(counterHash, at, stored)
+	b.bytes += s.add(s.counter(counter, counterHash), slot, n)
+	if b.layout.Sparse {
+		b.bytes += s.add(s.counter(nil, HashCounter(nil)), slot, n)
+	}
+}
+
+// add adds hits to a counter's slot, and returns how many bytes of memory they take.
+func (s *ShardBatch) add(c *CounterHits, slot timeSlot, n int64) (bytes int) {
 	if last := len(c.slots) - 1; last >= 0 && c.slots[last].slot == slot { // it almost always is
 		c.slots[last].n += n
-		return
+		return 0
 	}
-	if found := b.find(s, c, slot); found != nil {
+	found, bytes := s.find(c, slot)
+	if found != nil {
 		found.n += n
-		return
+		return bytes
 	}
 	if len(c.slots) == 0 {
-		b.bytes += counterBytes + len(counter)
+		bytes += counterBytes + len(c.Name)
 	}
-	b.bytes += slotBytes
+	bytes += slotBytes
 	if c.places() != nil {
-		b.bytes += placeBytes
+		bytes += placeBytes
 		c.Extras.places[slot] = len(c.slots)
 	}
 	c.unordered = c.unordered || len(c.slots) > 0 && slot < c.slots[len(c.slots)-1].slot
-	s.note(c.slots, c.unordered, slot)
+	s.note(c, c.slots, slot)
 	c.slots = append(c.slots, slotHits{slot, n})
+	return bytes
 }
 
-func (b *Batch) find(s *ShardBatch, c *CounterHits, slot timeSlot) *slotHits {
+// find returns a counter's slot, or nil, and how many bytes of memory a new index takes.
+func (s *ShardBatch) find(c *CounterHits, slot timeSlot) (found *slotHits, bytes int) {
 	for i := len(c.slots) - 1; i >= 0 && c.places() == nil; i-- {
 		h := &c.slots[i]
 		if h.slot == slot {
-			return h
+			return h, 0
 		}
 		if h.slot < slot && !c.unordered {
-			return nil
+			return nil, 0
 		}
 		if len(c.slots)-i == fewSlots {
 			places := make(slotIndex, 2*len(c.slots))
 			for place := range c.slots {
 				places[c.slots[place].slot] = place
 			}
-			b.bytes += placeBytes * len(c.slots)
+			bytes = placeBytes * len(c.slots)
 			s.extrasOf(c).places = places
 		}
 	}
 	if place, ok := c.places()[slot]; ok {
-		return &c.slots[place]
+		return &c.slots[place], bytes
 	}
-	return nil
+	return nil, bytes
 }
 
 func (c *CounterHits) places() slotIndex {
@@ -380,9 +394,10 @@ func (x counterIndex) grown(counters []CounterHits) counterIndex {
 }
 
 // note counts the commands that a new slot of a counter adds to the transaction: one per new cell and per new
-// hash, and those for summaries and names that no other counter has changed yet. before are the counter's
-// other slots. If they are unordered, note compares only the last few, and may count a cell or a hash again.
-func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
+// hash, and those for summaries and names that no other counter has changed yet; AllHits has neither.
+// before are the counter's other slots. If they are unordered, note compares only the last few, and may count
+// a cell or a hash again.
+func (s *ShardBatch) note(c *CounterHits, before []slotHits, added timeSlot) {
 	for i, t := range s.Layout.Tiers {
 		if !added.IsIn(i) {
 			continue
@@ -391,7 +406,7 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 		epoch, _ := t.EpochAndField(cell)
 		newCell, newHash := true, true
 		for n := len(before) - 1; n >= 0 && newCell; n-- {
-			if unordered && len(before)-n > fewSlots {
+			if c.unordered && len(before)-n > fewSlots {
 				s.inexact = true
 				break
 			}
@@ -401,7 +416,7 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 			have := t.CellAt(before[n].slot.Begins())
 			haveEpoch, _ := t.EpochAndField(have)
 			newCell, newHash = have != cell, newHash && haveEpoch != epoch
-			if !unordered {
+			if !c.unordered {
 				break // the earlier ones lie in this cell and hash, or in earlier ones
 			}
 		}
@@ -409,12 +424,14 @@ func (s *ShardBatch) note(before []slotHits, unordered bool, added timeSlot) {
 			continue // its hash, summary and name are known too
 		}
 		s.commands++
-		s.noteSegment(i, cell)
+		if c.Name != AllHits {
+			s.noteSegment(i, cell)
+		}
 		if !newHash {
 			continue
 		}
 		s.commands++
-		if i == len(s.Layout.Tiers)-1 {
+		if c.Name != AllHits && i == len(s.Layout.Tiers)-1 {
 			s.noteNames(s.NamesTier.EpochAt(t.EpochStart(epoch)))
 		}
 	}

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -12,8 +13,8 @@ type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if unique values are not counted
 	Shards      int
-	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits: in namespaces
-	// whose record has version 3.
+	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits (AllHits): in
+	// namespaces whose record has version 3.
 	Sparse bool
 }
 
@@ -31,8 +32,32 @@ func ValidateLayout(l Layout) error {
 	return nil
 }
 
-// HashCounter returns the hash that places a counter: xxhash64 of its name.
-func HashCounter(name []byte) uint64 { return xxhash.Sum64(name) }
+// AllHits, in place of a counter's name, stands for the sum of all hits: no name is empty. Each shard has the
+// sum of its hits in cells like a counter's, written with those of its counters. An erasure leaves it.
+const AllHits = ""
+
+// ErrNoSum means that the namespace has no sum of all hits.
+var ErrNoSum = errors.New("this namespace has no sum of all hits, because an earlier release made it: run ingest " +
+	"--retier with its tiers, which adds one; or ask for the sum of a prefix")
+
+// HashCounter returns the hash that places a counter: xxhash64 of its name. That of AllHits is 0, which means
+// no jitter: a hash of its cells expires before those of counters, and so lacks no hit that one of them has.
+func HashCounter(name []byte) uint64 {
+	if len(name) == 0 {
+		return 0
+	}
+	return xxhash.Sum64(name)
+}
+
+// AllShards is the shard of AllHits in plans.
+const AllShards = -1
+
+func (l Layout) shardOf(counter string) int {
+	if counter == AllHits {
+		return AllShards
+	}
+	return l.ShardOf(HashCounter([]byte(counter)))
+}
 
 // ShardOf returns the shard of a counter with this hash.
 func (l Layout) ShardOf(counterHash uint64) int { return int(counterHash % uint64(l.Shards)) }

@@ -17,7 +17,7 @@ type Plan struct {
 	Range Range
 
 	Counter string
-	Shard   int
+	Shard   int // or AllShards: each hash is then one of every shard, with the same cells
 	// Stretches are in order. Together they make up the range, once in hashes and (the last one) once in
 	// logs. No two of them read the same hash.
 	Stretches []stretch
@@ -115,12 +115,12 @@ func (p *Plan) AddLogs(l Layout) {
 
 // NewPlan returns a plan of a tier that reads no hash yet: see Add.
 func NewPlan(l Layout, counter string, r Range, now int64, t Tier) Plan {
-	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.ShardOf(HashCounter([]byte(counter))), now: now}
+	return Plan{Tier: t, Range: r, Counter: counter, Shard: l.shardOf(counter), now: now}
 }
 
 // For returns the plan for another counter.
 func (p Plan) For(counter string, l Layout) Plan {
-	p.Counter, p.Shard = counter, l.ShardOf(HashCounter([]byte(counter)))
+	p.Counter, p.Shard = counter, l.shardOf(counter)
 	return p
 }
 

@@ -63,7 +63,10 @@ func leftByLoads(l Layout, counter string, hash uint64, hits []storedHit, now in
 				out[h] = append(out[h], StoredCell{c.Field, c.N})
 			}
 		}
-		for i := range s.Counters { // it is one, or none
+		for i := range s.Counters {
+			if s.Counters[i].Name == AllHits {
+				continue
+			}
 			for _, c := range s.Cells(&s.Counters[i], nil) {
 				add(l.Tiers[c.Tier], c)
 			}

@@ -10,7 +10,7 @@ import (
 
 // Question asks for the hits of one counter in a span.
 type Question struct {
-	Counter string
+	Counter string // or AllHits
 	Span    Span
 }
 

@@ -7,7 +7,7 @@ import (
 
 // SeriesQuestion asks for the hits of one counter in each step of a range.
 type SeriesQuestion struct {
-	Counter string
+	Counter string // or AllHits
 	Span    Span
 	Step    time.Duration // 0 means one cell
 	// Steps, if not nil, divides the range in place of Step.

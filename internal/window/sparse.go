@@ -118,6 +118,9 @@ func (s *ShardBatch) Place(most int, size func(counterHash uint64, epoch int64) 
 
 func (s *ShardBatch) place(c *CounterHits, most int, size func(counterHash uint64, epoch int64) int) {
 	c.Order()
+	if c.Name == AllHits {
+		return
+	}
 	var scratch [2 * binary.MaxVarintLen64]byte
 	epoch, bytes := int64(0), 0
 	fits := func() bool {

@@ -47,10 +47,16 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 		found, fits := make(map[int]*numberedPart), true
 		for i := range s.Counters {
 			c := &s.Counters[i]
+			if c.Name == AllHits {
+				continue // each part has its share of it
+			}
 			number := partOf(c.CounterHash, count)
 			p := found[number]
 			if p == nil {
 				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.Layout)}
+				if s.Layout.Sparse {
+					p.Counters = []CounterHits{{Name: AllHits, CounterHash: HashCounter(nil)}}
+				}
 				p.end, p.placed = s.end, s.placed
 				found[number] = p
 			}
@@ -76,6 +82,11 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 func (s *ShardBatch) take(c *CounterHits) {
 	s.count(c)
 	s.Counters = append(s.Counters, *c)
+	if s.Layout.Sparse {
+		for _, h := range c.slots {
+			s.add(&s.Counters[0], h.slot, h.n)
+		}
+	}
 }
 
 // count adds the hits and the commands of a counter, and sorts its slots.
@@ -86,10 +97,12 @@ func (s *ShardBatch) count(c *CounterHits) {
 		slots = s.noteLogs(c)
 	}
 	for i, h := range slots {
-		s.note(slots[:i], false, h.slot)
+		s.note(c, slots[:i], h.slot)
 	}
 	for _, h := range c.slots {
-		s.hits += h.n
+		if c.Name != AllHits {
+			s.hits += h.n
+		}
 	}
 	if c.Extras == nil {
 		return

@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -73,6 +74,46 @@ func TestPartsTakeEachCounterOnce(t *testing.T) {
 		}
 		if cells.Commands() <= maxCommands && transactions != 1 || transactions > len(cells.Counters) {
 			t.Fatalf("%d transactions for %d commands of at most %d and %d counters", transactions, cells.Commands(), maxCommands, len(cells.Counters))
+		}
+	})
+}
+
+// The shares of parts in the sum of all hits make up the whole, each with the cells of its part's counters.
+func TestPartsHaveTheirSharesOfAllHits(t *testing.T) {
+	t.Parallel()
+	layout := Layout{Tiers: mustTiers(t, "1s/1m,1m/1h"), Shards: 1, Sparse: true}
+	rapid.Check(t, func(t *rapid.T) {
+		batch := NewBatch(layout)
+		for i := range rapid.IntRange(1, 200).Draw(t, "hits") {
+			name := fmt.Appendf(nil, "c%d", rapid.IntRange(0, 60).Draw(t, "counter"))
+			stored := int64(100_000_000 + 700*i)
+			batch.Add(name, HashCounter(name), stored-rapid.Int64Range(0, 4_000_000).Draw(t, "age"), stored, 1)
+		}
+		add := func(to map[CellID]int64, s *ShardBatch, isAll bool) {
+			for i := range s.Counters {
+				c := &s.Counters[i]
+				c.Order()
+				if (c.Name == AllHits) == isAll {
+					for _, cell := range s.Cells(c, nil) {
+						to[CellID{cell.Tier, cell.Cell}] += cell.N
+					}
+				}
+			}
+		}
+		whole, shares := map[CellID]int64{}, map[CellID]int64{}
+		from, to := Cursor{Created: 1, Seq: 1}, Cursor{Created: 1, Seq: 2}
+		for part := range batch.Shard(0).Split(from, to, rapid.IntRange(1, 400).Draw(t, "maxCommands")) {
+			share, counters := map[CellID]int64{}, map[CellID]int64{}
+			add(share, part, true)
+			add(counters, part, false)
+			add(shares, part, true)
+			if !maps.Equal(share, counters) {
+				t.Fatalf("a part has %v of all hits, and its counters have %v", share, counters)
+			}
+		}
+		add(whole, batch.Shard(0), true)
+		if !maps.Equal(whole, shares) {
+			t.Fatalf("the parts have %v, the whole has %v", shares, whole)
 		}
 	})
 }

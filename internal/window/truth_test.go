@@ -27,12 +27,13 @@ func (h counterHit) addTo(b *window.Batch) {
 	b.Add([]byte(h.counter), window.HashCounter([]byte(h.counter)), h.at, h.stored, h.n)
 }
 
-// sumOf counts the hits of a range one by one.
+// sumOf counts the hits of a range one by one, by counter and all of them.
 func sumOf(hits []counterHit, r window.Range) map[string]int64 {
 	sums := make(map[string]int64)
 	for _, h := range hits {
 		if h.at >= r.From && h.at < r.To {
 			sums[h.counter] += h.n
+			sums[window.AllHits] += h.n
 		}
 	}
 	return sums
@@ -124,8 +125,12 @@ func (w *truth) check(ctx context.Context, random *rand.Rand, ranges int) (compl
 			to = from + 1 + random.Int64N(now-from)
 		}
 		sums := sumOf(w.hits, window.Range{From: from, To: min(to, now)})
+		names, lines := truthNames, truthNames[:1]
+		if layout.Sparse {
+			names, lines = append([]string{window.AllHits}, names...), append([]string{window.AllHits}, lines...)
+		}
 		var questions []window.Question
-		for _, name := range truthNames {
+		for _, name := range names {
 			questions = append(questions, window.Question{Counter: name, Span: window.Between(from, to)})
 		}
 		got, err := w.reader.Answer(ctx, questions)
@@ -133,9 +138,9 @@ func (w *truth) check(ctx context.Context, random *rand.Rand, ranges int) (compl
 			return complete, err
 		}
 		for i, a := range got.Answers {
-			want := sums[truthNames[i]]
+			want := sums[names[i]]
 			if a.Lower > want || a.Complete && (a.Upper < want || a.Total > a.Upper || a.Total < a.Lower) {
-				return complete, fmt.Errorf("%s from %d ago: %+v, want %d (tiers %s)", truthNames[i], now-from, a, want, layout.Tiers)
+				return complete, fmt.Errorf("%q from %d ago: %+v, want %d (tiers %s)", names[i], now-from, a, want, layout.Tiers)
 			}
 			if a.Complete {
 				complete++
@@ -148,22 +153,26 @@ func (w *truth) check(ctx context.Context, random *rand.Rand, ranges int) (compl
 		for _, c := range top.Counters {
 			delete(sums, c.Counter)
 		}
+		delete(sums, window.AllHits) // it is in no list
 		for name, n := range sums {
 			if top.Complete && n > top.Floor {
 				return complete, fmt.Errorf("the top %+v lacks %s with %d (tiers %s)", top, name, n, layout.Tiers)
 			}
 		}
-		series, err := w.reader.Series(ctx, []window.SeriesQuestion{
-			{Counter: truthNames[0], Span: window.Between(from, to), Reach: window.WhileHeldIfFitting},
-		})
+		var steps []window.SeriesQuestion
+		for _, name := range lines {
+			steps = append(steps, window.SeriesQuestion{Counter: name, Span: window.Between(from, to), Reach: window.WhileHeldIfFitting})
+		}
+		series, err := w.reader.Series(ctx, steps)
 		if err != nil {
 			return complete, err
 		}
-		s := series[0]
-		for i, n := range s.Counts {
-			want := sumOf(w.hits, window.Range{From: s.Start(i), To: s.Start(i) + s.Step.Milliseconds()})[truthNames[0]]
-			if n > want || n < want && i >= s.CompleteFrom() {
-				return complete, fmt.Errorf("step %d of %+v: want %d (tiers %s)", i, s, want, layout.Tiers)
+		for line, s := range series {
+			for i, n := range s.Counts {
+				want := sumOf(w.hits, window.Range{From: s.Start(i), To: s.Start(i) + s.Step.Milliseconds()})[lines[line]]
+				if n > want || n < want && i >= s.CompleteFrom() {
+					return complete, fmt.Errorf("step %d of %q, %+v: want %d (tiers %s)", i, lines[line], s, want, layout.Tiers)
+				}
 			}
 		}
 	}

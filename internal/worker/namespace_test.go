@@ -75,7 +75,7 @@ func TestNamespaceKeepsTheTiersOfFormerDefaults(t *testing.T) {
 func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
-	const many = "1s/2s,2s/4s,4s/8s,8s/16s,16s/32s,32s/64s,64s/128s,128s/256s"
+	const many = "1s/2h,2s/4h,4s/8h,8s/16h,16s/32h,32s/64h,64s/128h,128s/256h"
 	for _, c := range []struct {
 		name, created string
 		env           []string
@@ -87,7 +87,7 @@ func TestSettingsOtherThanTheNamespacesAreRefused(t *testing.T) {
 		{"both are", formerTiers, []string{"TIERS=" + formerTiers, "SHARDS=8"}, ""},
 		{"other tiers are", formerTiers, []string{"TIERS=" + window.DefaultTiers}, "unset TIERS and SHARDS"},
 		{"other shards are", formerTiers, []string{"SHARDS=16"}, "SHARDS=8"},
-		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=21"}, "INGEST_MAX_COMMANDS"},
+		{"one hit needs many commands", many, []string{"INGEST_MAX_COMMANDS=29"}, "INGEST_MAX_COMMANDS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), "test:layout", recordOf(c.created, 8), 0).Err())

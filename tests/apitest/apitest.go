@@ -48,7 +48,7 @@ func Layout(t testing.TB) window.Layout {
 	require.NoError(t, err)
 	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
 	require.NoError(t, err)
-	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
+	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4, Sparse: true}
 }
 
 // Sample is n hits of a counter at a moment.

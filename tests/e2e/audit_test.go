@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"encoding/binary"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestAuditProvesTheCounts(t *testing.T) {
 	s.awaitTotal("last", 1)
 	s.awaitAllCounted()
 	s.requireAudit(0, fmt.Sprintf("audit: %d hits, 301 counters, 0 differences\n", rounds*hits+1))
+	all, err := stack.FetchTotals(s.query.URL(), url.Values{"prefix": {""}, "window": {"30d"}})
+	require.NoError(t, err)
+	require.True(t, all.Totals[0].Is(rounds*hits+1), "all hits: %+v", all.Totals[0])
 
 	client := s.redis.Client()
 	key := stack.Scan(t, client, "tallyroll:{*}:s:*:last")[0]

@@ -32,7 +32,7 @@ func TestProgressBarLeavesLogLinesWhole(t *testing.T) {
 	// Small loads in small transactions let the backlog last until Redis is halted, and that until the bar is
 	// there.
 	const columns = 100
-	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_LOAD=1048576", "INGEST_MAX_COMMANDS=21", "LOG_FORMAT=json")
+	s.ingest = stack.Ingest(t, s.nats, s.redis, stack.Terminal(columns), "INGEST_MAX_LOAD=1048576", "INGEST_MAX_COMMANDS=29", "LOG_FORMAT=json")
 	s.redis.Pause()
 	const bar = " messages/"
 	s.ingest.WaitForLog(bar)

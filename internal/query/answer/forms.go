@@ -255,11 +255,14 @@ func zoneOf(f window.Series) *time.Location {
 // strangers, such as paths of an access log, and a formula can send neighbouring cells elsewhere (OWASP ASVS
 // 5.0, 1.2.10). Nothing is lost: the client gave the names, in this order. JSON has them unchanged.
 func columnName(key string) string {
+	if key == window.AllHits {
+		return allKey
+	}
 	if strings.ContainsRune("=+-@\uff1d\uff0b\uff0d\uff20", []rune(key)[0]) { // as wide characters, too
 		return "'" + key
 	}
 	return key
 }
 
-// othersKey is what a table calls the sum of the groups that it does not list.
-const othersKey = "others"
+// othersKey is what a table calls the sum of the groups that it does not list, allKey that of all hits.
+const othersKey, allKey = "others", "all"

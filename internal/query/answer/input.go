@@ -21,6 +21,7 @@ type Input struct {
 	at, from, to           api.Moment
 	step                   string
 	tz, prefix             string
+	all                    bool // prefix is given, and empty
 	group, limit           api.Number
 	of                     string // what a series is of
 	hasCalendars           bool   // the resource has calendar windows, and tz
@@ -71,7 +72,7 @@ type period struct {
 
 // totalPeriods checks an input about totals and returns the periods for each of its counters.
 func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
-	if in.prefix != "" {
+	if in.prefix != "" || in.all {
 		if err := in.checkSum(); err != nil {
 			return nil, err
 		}
@@ -263,7 +264,7 @@ func (in *Input) explain(err error, periods ...period) error {
 	var ahead *window.AheadError
 	param := "from"
 	switch {
-	case errors.Is(bad, window.ErrNoUniques):
+	case errors.Is(bad, window.ErrNoUniques), errors.Is(bad, window.ErrNoSum):
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	case errors.As(bad, &ahead) && p.Window == "":
 		param = "to"
@@ -295,7 +296,23 @@ func (in *Input) checkSum() error {
 	return err
 }
 
-func (in *Input) isSum() bool { return in.prefix != "" || in.group != "" }
+func (in *Input) isSum() bool { return in.prefix != "" || in.group != "" || in.all }
+
+// withPrefix sets a body's prefix, which is nil if it has none.
+func (in *Input) withPrefix(prefix *string) *Input {
+	if prefix != nil {
+		in.prefix, in.all = *prefix, *prefix == ""
+	}
+	return in
+}
+
+// counters returns the counters of a question about no sum over names.
+func (in *Input) counters() []string {
+	if in.all {
+		return []string{window.AllHits}
+	}
+	return in.Keys
+}
 
 // questionsOf asks about each counter in all periods, one counter after the other.
 func questionsOf(counters []string, periods []period) []window.Question {

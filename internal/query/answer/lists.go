@@ -103,6 +103,9 @@ func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int)
 		asked := names.upTo(d.MaxSum)
 		if len(asked) == 0 {
 			asked = []string{in.prefix} // for the range, and for what may be wrong with it
+			if in.prefix == "" {        // any name that the caller may ask about
+				asked = slices.Concat(access.From(ctx).Prefixes(), []string{othersKey})[:1]
+			}
 		}
 		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
 	})

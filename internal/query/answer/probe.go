@@ -15,12 +15,13 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-// ProbeParams is what GET /probe takes: one of key, top and prefix.
+// ProbeParams is what GET /probe takes: one of key, top, prefix and all.
 type ProbeParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y). May repeat, at most 8 times." example:"[\"1h\"]"`
 	Top     api.Number `query:"top" hint:"a whole number from 1 to 1000" doc:"In place of key: this many counters with most hits, for each window its own. At most 1000." example:"20"`
 	Prefix  string     `query:"prefix" hint:"name" doc:"In place of key: all counters whose names begin like this." example:"shop."`
+	All     choice     `query:"all" doc:"In place of key: the sum of all hits, as tallyroll_all_window_hits without a key. 1 or 0. Default: 0." example:"1"`
 }
 
 type probeItem struct {
@@ -54,17 +55,22 @@ func (d *Service) Probe(ctx context.Context, p *ProbeParams) ([]byte, error) {
 
 // probeItems allows one source of counters, so that a scrape's number of series follows from one parameter.
 func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]probeItem, error) {
+	all, err := p.All.parse("all")
+	if err != nil {
+		return nil, err
+	}
 	sources := 0
-	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != ""} {
+	for _, given := range []bool{len(in.Keys) > 0, p.Top != "", p.Prefix != "", all} {
 		if given {
 			sources++
 		}
 	}
 	switch {
 	case sources == 0:
-		return nil, web.BadInput("key", "missing: name counters with key, or ask for top=20 or for a prefix")
+		return nil, web.BadInput("key", "missing: name counters with key, or ask for top=20, for a prefix, or for "+
+			"all=1")
 	case sources > 1:
-		return nil, web.BadInput("key", "only one of key, top and prefix is allowed")
+		return nil, web.BadInput("key", "only one of key, top, prefix and all is allowed")
 	case len(in.Windows) == 0:
 		return nil, web.BadInput("window", "missing: must be %s", api.WindowHint)
 	}
@@ -80,6 +86,8 @@ func (d *Service) probeItems(ctx context.Context, in *Input, p *ProbeParams) ([]
 		if err != nil {
 			return nil, err
 		}
+	case all:
+		in.Keys = []string{window.AllHits}
 	default:
 		if err := in.CheckKeys(d.MaxKeys); err != nil {
 			return nil, err
@@ -153,9 +161,12 @@ func tooManyTotals(asked, most int) error {
 
 // exposition has a registry of its own per answer, because the labels are the caller's and must not stay.
 func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
+	metric, names := "tallyroll_window_hits", []string{"window", "key"}
+	if len(asked) > 0 && asked[0].key == window.AllHits { // of which a sum over keys must not be a part
+		metric, names = "tallyroll_all_window_hits", names[:1]
+	}
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tallyroll_window_hits" + name, Help: help},
-			[]string{"key", "window"})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metric + name, Help: help}, names)
 	}
 	total := gauge("", "Hits in the rolling window that ends now.")
 	lower, upper := gauge("_lower", "There were at least this many hits."),
@@ -168,14 +179,14 @@ func exposition(asked []probeItem, found window.Answers) ([]byte, error) {
 	})
 	age.Set(SecondsSince(found.AsOf, found.Now))
 	for i, a := range asked {
-		labels := prometheus.Labels{"key": a.key, "window": a.period.Window}
+		labels := []string{a.period.Window, a.key}[:len(names)]
 		t := TotalOf(a.key, a.period.Window, found.Answers[i], found.AsOf)
-		total.With(labels).Set(float64(t.Total))
-		lower.With(labels).Set(float64(t.Lower))
-		upper.With(labels).Set(t.Upper.Float())
-		complete.With(labels).Set(0)
+		total.WithLabelValues(labels...).Set(float64(t.Total))
+		lower.WithLabelValues(labels...).Set(float64(t.Lower))
+		upper.WithLabelValues(labels...).Set(t.Upper.Float())
+		complete.WithLabelValues(labels...).Set(0)
 		if t.Complete {
-			complete.With(labels).Set(1)
+			complete.WithLabelValues(labels...).Set(1)
 		}
 	}
 	registry := prometheus.NewRegistry()

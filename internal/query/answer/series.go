@@ -20,20 +20,22 @@ type SeriesParams struct {
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string     `query:"step" hint:"duration" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w, y), rounded up to whole cells; or 1d, 1w, 1mo or 1y, the days, weeks (from Monday), months or years of tz. Default: a cell." example:"1m"`
 	TZ     string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
-	Prefix string     `query:"prefix" hint:"name" emptyWith:"group" doc:"In place of key: the sum over all counters whose names begin like this. It may be empty with group." example:"shop."`
+	Prefix string     `query:"prefix" hint:"name" emptyWith:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too; with group, all counters." example:"shop."`
 	Group  api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: a line for each group of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" doc:"With group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
 	Of     string     `query:"of" hint:"hits or uniques" doc:"What to count: hits, or uniques for how many unique values they had. Default: hits." example:"uniques"`
 	Format string     `query:"format" hint:"json or csv" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
 	FreshParams
 
-	Accept string `header:"Accept" hidden:"true"`
+	Accept  string `header:"Accept" hidden:"true"`
+	AllHits bool   `empty:"prefix"`
 }
 
 func (p *SeriesParams) Input() *Input {
 	return &Input{
 		Part: web.InQuery, KeyParam: "key", WindowsParam: "window", Keys: p.Keys, Windows: oneWindow(p.Window),
-		from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, group: p.Group, limit: p.Limit, of: p.Of,
+		from: p.From, to: p.To, step: p.Step, tz: p.TZ, prefix: p.Prefix, all: p.AllHits, group: p.Group,
+		limit: p.Limit, of: p.Of,
 	}
 }
 
@@ -47,7 +49,7 @@ func oneWindow(text string) []string {
 // SeriesBody is what the NATS endpoint series takes: the same names.
 type SeriesBody struct {
 	Key    oneOrMany  `json:"key"`
-	Prefix string     `json:"prefix"`
+	Prefix *string    `json:"prefix"`
 	Group  api.Number `json:"group"`
 	Limit  api.Number `json:"limit"`
 	Window string     `json:"window"`
@@ -60,10 +62,10 @@ type SeriesBody struct {
 }
 
 func (b *SeriesBody) Input() *Input {
-	return &Input{
+	return (&Input{
 		Part: web.InBody, KeyParam: "key", WindowsParam: "window", Keys: b.Key, Windows: oneWindow(b.Window),
-		from: b.From, to: b.To, step: b.Step, tz: b.TZ, prefix: b.Prefix, group: b.Group, limit: b.Limit, of: b.Of,
-	}
+		from: b.From, to: b.To, step: b.Step, tz: b.TZ, group: b.Group, limit: b.Limit, of: b.Of,
+	}).withPrefix(b.Prefix)
 }
 
 type oneOrMany []string
@@ -87,15 +89,16 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 	if err != nil {
 		return out, web.InputProblem(err, in.Part)
 	}
-	if in.isSum() {
+	if in.prefix != "" || in.group != "" {
 		return d.sumSeries(ctx, in, question)
 	}
 	read := d.Reader.Series
 	if uniques {
 		read = d.Reader.UniqueSeries
 	}
-	questions := make([]window.SeriesQuestion, len(in.Keys))
-	for i, key := range in.Keys {
+	keys := in.counters()
+	questions := make([]window.SeriesQuestion, len(keys))
+	for i, key := range keys {
 		questions[i] = question
 		questions[i].Counter = key
 	}
@@ -103,7 +106,7 @@ func (d *Service) Series(ctx context.Context, in *Input) (out SeriesLines, err e
 	if err != nil {
 		return out, in.explain(err, in.seriesPeriod())
 	}
-	return SeriesLines{Keys: in.Keys, Found: found, Uniques: uniques, listed: len(in.Keys)}, nil
+	return SeriesLines{Keys: keys, Found: found, Uniques: uniques, listed: len(keys)}, nil
 }
 
 const defaultGroups = 20

@@ -27,13 +27,14 @@ func (p *WindowsParams) Input() *Input {
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
 	WindowsParams
-	Prefix string     `query:"prefix" hint:"name" doc:"In place of key: the sum over all counters whose names begin like this." example:"shop."`
-	Group  api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	Prefix  string     `query:"prefix" hint:"name" emptyWith:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too." example:"shop."`
+	Group   api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
+	AllHits bool       `empty:"prefix"`
 }
 
 func (p *TotalParams) Input() *Input {
 	in := p.WindowsParams.Input()
-	in.prefix, in.group = p.Prefix, p.Group
+	in.prefix, in.group, in.all = p.Prefix, p.Group, p.AllHits
 	return in
 }
 
@@ -44,18 +45,18 @@ type TotalBody struct {
 	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `json:"to,omitempty" doc:"With from: the end of the range, not included. Default: now." example:"1795255200000"`
-	Prefix  string     `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this." example:"shop."`
+	Prefix  *string    `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	TZ      string     `json:"tz,omitempty" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 
 func (b *TotalBody) Input() *Input {
-	return &Input{
+	return (&Input{
 		Part: web.InBody, KeyParam: "keys", WindowsParam: "windows", Keys: b.Keys, Windows: b.Windows, at: b.At,
 		from: b.From, to: b.To,
-		hasCalendars: true, tz: b.TZ, prefix: b.Prefix, group: b.Group,
-	}
+		hasCalendars: true, tz: b.TZ, group: b.Group,
+	}).withPrefix(b.Prefix)
 }
 
 // Totals checks an input and answers it. Its errors are for the client.
@@ -67,7 +68,7 @@ func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past 
 	if in.prefix != "" {
 		return d.sumTotals(ctx, in, periods)
 	}
-	questions := questionsOf(in.Keys, periods)
+	questions := questionsOf(in.counters(), periods)
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (window.Answers, error) {
 		return d.Reader.Answer(ctx, questions)
 	})

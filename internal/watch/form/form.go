@@ -46,6 +46,8 @@ var (
 		{Name: "prefix", Choice: "counters", Schema: yamlfile.Text, Doc: "counters that begin so, added up"},
 		{Name: "top", Choice: "counters", Schema: yamlfile.Integer(1, MaxTop),
 			Doc: "each of so many largest counters"},
+		{Name: "all", Choice: "counters", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
+			Doc: "true: the sum of all hits"},
 		{Name: "group", Schema: yamlfile.Integer(1, MaxGroup),
 			Doc: "with prefix: a state for each group of so many parts"},
 		{Name: "window", Required: true, Schema: yamlfile.Matching(human.DurationPattern()),

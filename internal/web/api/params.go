@@ -92,26 +92,28 @@ var hints = map[string]string{
 
 // param is a field of a struct of parameters that a request sets. The tag query or header has its name, by
 // which huma describes it, too; the tag headers has what the names of any number of parameters begin with.
-// Values are only taken, not checked: an operation may have them from a body, too.
+// The tag empty has the name of a parameter that may be empty: the field, a bool, tells that from a missing
+// one. Values are only taken, not checked: an operation may have them from a body, too.
 type param struct {
 	in, name string
 	index    []int
 	// hint is what a parameter of the query string can be, for the error if it is empty: that is a slip and does
 	// not mean a missing one. The tag hint has it, or the type's method Hint.
 	hint string
-	// emptyWith is the parameter with which this one may be empty, from the tag of that name.
+	// emptyWith is the parameter with which this one may be empty, or itself if it may be so with any: from the
+	// tag of that name.
 	emptyWith string
 }
 
 type params []param
 
-const inHeader, inHeaders = "header", "headers"
+const inHeader, inHeaders, ifEmpty = "header", "headers", "empty"
 
 // paramsOf finds the fields of a struct, those of embedded structs included. That takes longer than reading a
 // request, so it is done once for an operation.
 func paramsOf(t reflect.Type) (out params) {
 	for _, f := range reflect.VisibleFields(t) {
-		for _, in := range []string{web.InQuery, inHeader, inHeaders} {
+		for _, in := range []string{web.InQuery, inHeader, inHeaders, ifEmpty} {
 			tag, ok := f.Tag.Lookup(in)
 			if !ok {
 				continue
@@ -145,12 +147,14 @@ func (ps params) read(into reflect.Value, query url.Values, header http.Header) 
 				return err
 			}
 			into.FieldByIndex(p.index).Set(reflect.ValueOf(found))
+		case p.in == ifEmpty:
+			into.FieldByIndex(p.index).SetBool(given && values[0] == "")
 		case !given:
 		case p.hint == "":
 			*into.FieldByIndex(p.index).Addr().Interface().(*[]string) = values
 		case values[0] != "":
 			into.FieldByIndex(p.index).SetString(values[0])
-		case p.emptyWith == "" || query.Get(p.emptyWith) == "":
+		case p.emptyWith == "" || p.emptyWith != p.name && query.Get(p.emptyWith) == "":
 			return queryProblem(p.name, "empty: must be "+p.hint)
 		}
 	}

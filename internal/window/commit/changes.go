@@ -60,7 +60,7 @@ func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys,
 			}
 			key := keys.Hash(window.CellHash{Shard: shard, Counter: counter.Name, Tier: t, Epoch: cell.Epoch})
 			c.increments = append(c.increments, increment{key, cell.Field, cell.N})
-			if layout.HasSummaries(cell.Tier) {
+			if counter.Name != window.AllHits && layout.HasSummaries(cell.Tier) {
 				c.segment(window.Segment{Tier: cell.Tier, Number: t.SegmentOf(cell.Cell)}).Add(counter.Name, cell.N)
 			}
 			if !cell.First {
@@ -72,12 +72,12 @@ func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys,
 				continue
 			}
 			c.set = append(c.set, h)
-			if cell.Tier == len(layout.Tiers)-1 {
+			if counter.Name != window.AllHits && cell.Tier == len(layout.Tiers)-1 {
 				set := batch.NamesTier.NamesOf(batch.NamesTier.EpochAt(t.EpochStart(cell.Epoch)))
 				c.names[set] = append(c.names[set], counter.Name)
 			}
 		}
-		if batch.NamesTier.Sparse {
+		if counter.Name != window.AllHits && batch.NamesTier.Sparse {
 			c.addLogs(batch, counter, shard, keys, known, now)
 		}
 	}

@@ -381,7 +381,8 @@ func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 			} else {
 				h, tier, what = parseHash(i.layout, k.Shard, k.Rest)
 			}
-			if t := i.layout.NamesTier(); what == "" && (k.Kind == "s" || tier == len(i.layout.Tiers)-1) {
+			isListed := h.Counter != window.AllHits && (k.Kind == "s" || tier == len(i.layout.Tiers)-1)
+			if t := i.layout.NamesTier(); what == "" && isListed {
 				names = i.store.Keys.Names(k.Shard, t, t.NamesOf(t.EpochAt(h.Tier.EpochStart(h.Epoch))))
 			}
 		case "u":
@@ -401,7 +402,7 @@ func (i *Inspector) check(ctx context.Context, keys []string) (Swept, error) {
 			out.Odd = append(out.Odd, Oddity{Key: key, What: what})
 			continue
 		}
-		if h.Counter != "" {
+		if h.Tier.Cell > 0 {
 			look.counter, look.deadline = h.Counter, h.Tier.Deadline(h.Epoch, window.HashCounter([]byte(h.Counter)))
 		}
 		look.expires = pipe.PExpireTime(ctx, key)
@@ -503,8 +504,9 @@ func parseEpoch(l window.Layout, t window.Tier, shard int, rest string) (h windo
 	number, err := strconv.ParseInt(epoch, 10, 64)
 	belongs := l.ShardOf(window.HashCounter([]byte(counter)))
 	switch {
-	case !ok || err != nil || counter == "":
+	case !ok || err != nil || counter == window.AllHits && (!l.Sparse || t.Sparse):
 		return h, "its name is not that of a key with cells"
+	case counter == window.AllHits && shard < l.Shards:
 	case shard != belongs:
 		return h, fmt.Sprintf("its counter belongs to shard %d", belongs)
 	}

@@ -17,6 +17,11 @@ type planner func(l window.Layout, now int64) ([]window.Plan, error)
 // sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
 func sumOf(questions []window.Question) planner {
 	return func(l window.Layout, now int64) ([]window.Plan, error) {
+		for i, q := range questions {
+			if q.Counter == window.AllHits && !l.Sparse {
+				return nil, &window.QuestionError{Index: i, Err: window.ErrNoSum}
+			}
+		}
 		plans, err := planAll(l, questions, now)
 		for i := range plans {
 			plans[i].Sums = true
@@ -96,7 +101,7 @@ func (s *snapshot) nameQuestion(err error) error {
 		return err
 	}
 	for i := range s.plans {
-		for h := range s.plans[i].Hashes {
+		for h := range hashesOf(&s.plans[i], s.dir.Layout) {
 			if s.keys.Hash(h) == foreign.Key {
 				return &window.QuestionError{Index: i, Err: err}
 			}

@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"iter"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -102,7 +103,7 @@ func (w *keySets) addUnion(key string, cells int) int {
 type readPlan struct {
 	keySets
 	shards []int    // that the plans are about, in the order of the cursors
-	at     []hashAt // of each hash of each plan, in the order of Plan.Hashes
+	at     []hashAt // of each hash of each plan, in the order of hashesOf
 	counts []int    // for each union of each plan: its index among the unions, or -1 if it is empty
 	room   int64    // how many cells the hashes can hold
 }
@@ -117,14 +118,17 @@ func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out r
 	asked := make([]bool, dir.Layout.Shards)
 	for i := range plans {
 		p := &plans[i]
-		if !asked[p.Shard] {
-			asked[p.Shard] = true
-			out.shards = append(out.shards, p.Shard)
+		for shard, end := shardsOf(p, dir.Layout); shard < end; shard++ {
+			if asked[shard] {
+				continue
+			}
+			asked[shard] = true
+			out.shards = append(out.shards, shard)
 			for _, stream := range dir.Streams {
-				out.cursors.add(k.Cursor(p.Shard, stream))
+				out.cursors.add(k.Cursor(shard, stream))
 			}
 		}
-		for h := range p.Hashes {
+		for h := range hashesOf(p, dir.Layout) {
 			kind := kindOf(h)
 			index, added := out.hashes[kind].add(k.Hash(h))
 			if added {
@@ -137,6 +141,28 @@ func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out r
 		}
 	}
 	return out
+}
+
+// shardsOf returns the first shard of a plan, and the end of its shards.
+func shardsOf(p *window.Plan, l window.Layout) (first, end int) {
+	if p.Shard == window.AllShards {
+		return 0, l.Shards
+	}
+	return p.Shard, p.Shard + 1
+}
+
+// hashesOf yields each of Plan.Hashes of each of the plan's shards in turn.
+func hashesOf(p *window.Plan, l window.Layout) iter.Seq[window.CellHash] {
+	first, end := shardsOf(p, l)
+	return func(yield func(window.CellHash) bool) {
+		for h := range p.Hashes {
+			for h.Shard = first; h.Shard < end; h.Shard++ {
+				if !yield(h) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func unionKey(u window.Union, k schema.Keys, p *window.Plan) string {

@@ -18,6 +18,19 @@ type progress struct {
 	cursors []cluster.Reply // by stream
 }
 
+// with returns the progress of another shard, too; p is nil for the first.
+func (p *progress) with(o *progress) *progress {
+	if p == nil {
+		return o
+	}
+	out := &progress{allRead: p.allRead && o.allRead, began: max(p.began, o.began), latest: max(p.latest, o.latest),
+		asOf: min(p.asOf, o.asOf), completeSince: max(p.completeSince, o.completeSince)}
+	if p.began == 0 || o.began == 0 {
+		out.began = 0
+	}
+	return out
+}
+
 // whole returns the moment from which nothing is known to be missing; later than any range if unknown.
 func (p *progress) whole() int64 {
 	if !p.allRead {

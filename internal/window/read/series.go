@@ -24,6 +24,9 @@ func (s *seriesPlanner) plan(l window.Layout, now int64) (_ []window.Plan, err e
 	plans := make([]window.Plan, len(s.questions))
 	var points int64
 	for i, q := range s.questions {
+		if q.Counter == window.AllHits && !l.Sparse {
+			return nil, &window.QuestionError{Index: i, Err: window.ErrNoSum}
+		}
 		p := &s.steps[i]
 		alike := i > 0 && q.HasSameSteps(s.questions[i-1]) // a calendar need not be asked again
 		if alike {
@@ -64,7 +67,7 @@ func (r *Reader) Series(ctx context.Context, questions []window.SeriesQuestion) 
 
 // series returns a series without counts, with the progress of its shard.
 func (s *snapshot) series(p *window.SeriesPlan, q window.SeriesQuestion) window.Series {
-	shard, out := s.shards[p.Shard], p.Series(q, s.at.milli)
+	shard, out := s.progress(&p.Plan), p.Series(q, s.at.milli)
 	out.AsOf, out.Complete, out.CountingSince, out.CompleteSince = shard.asOf, s.complete(&p.Plan), shard.began,
 		max(shard.whole(), p.Tier.Since)
 	return out

@@ -17,6 +17,7 @@ type snapshot struct {
 	at     instant                 // the moment that the plans are for
 	clock  int64                   // the latest of the servers' clocks when everything had been read, Unix milliseconds
 	shards []*progress             // by shard; nil for one that no plan is about
+	all    *progress               // of all of these together
 	claims map[string]schema.Claim // by stream
 	cells  []window.PlanCells      // by plan
 	counts [][]int64               // by plan: of its unions
@@ -41,6 +42,7 @@ func (s *snapshot) parse(need readPlan, t *trip) (err error) {
 		if s.shards[shard], err = parseProgress(s.dir, cursors, s.claims); err != nil {
 			return err
 		}
+		s.all = s.all.with(s.shards[shard])
 	}
 	var hashes [hashKinds][][]window.StoredCell
 	for kind := range hashes {
@@ -76,8 +78,23 @@ func (s *snapshot) assignCells(need readPlan, hashes [hashKinds][][]window.Store
 	s.cells = make([]window.PlanCells, len(s.plans))
 	for i := range s.plans {
 		n := s.plans[i].HashCount()
+		if s.plans[i].Shard == window.AllShards {
+			s.cells[i] = make(window.PlanCells, n)
+			for h := range s.cells[i] {
+				s.cells[i][h], all = slices.Concat(all[:s.dir.Layout.Shards]...), all[s.dir.Layout.Shards:]
+			}
+			continue
+		}
 		s.cells[i], all = all[:n], all[n:]
 	}
+}
+
+// progress returns that of the plan's shards.
+func (s *snapshot) progress(p *window.Plan) *progress {
+	if p.Shard == window.AllShards {
+		return s.all
+	}
+	return s.shards[p.Shard]
 }
 
 // advance moves the snapshot to the moment when all of it had been read. It has hits stored since it was
@@ -105,7 +122,7 @@ func (s *snapshot) estimate(p *window.Plan, cells window.PlanCells) window.Estim
 
 // ahead returns up to which moment after now there may be hits, or 0; see Plan.sum.
 func (s *snapshot) ahead(p *window.Plan) int64 {
-	if latest := s.shards[p.Shard].latest; latest > s.clock {
+	if latest := s.progress(p).latest; latest > s.clock {
 		return latest
 	}
 	return 0 // the hits came while the question was on its way
@@ -124,7 +141,7 @@ func (s *snapshot) answers(estimate func(i int, p *window.Plan) window.Estimate)
 		p := &s.plans[i]
 		out.Answers[i] = window.Answer{
 			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p),
-			CountingSince: s.shards[p.Shard].began,
+			CountingSince: s.progress(p).began,
 		}
 	}
 	return out
@@ -133,7 +150,7 @@ func (s *snapshot) answers(estimate func(i int, p *window.Plan) window.Estimate)
 func (s *snapshot) asOf() int64 {
 	var out int64
 	for i := range s.plans {
-		if at := s.shards[s.plans[i].Shard].asOf; i == 0 || at < out {
+		if at := s.progress(&s.plans[i]).asOf; i == 0 || at < out {
 			out = at
 		}
 	}
@@ -142,7 +159,7 @@ func (s *snapshot) asOf() int64 {
 
 // complete reports whether no hit of the plan's range is known to be missing.
 func (s *snapshot) complete(p *window.Plan) bool {
-	shard := s.shards[p.Shard]
+	shard := s.progress(p)
 	return shard.allRead && p.Range.From >= shard.completeSince && !p.Lacks()
 }
 

@@ -83,7 +83,7 @@ func (r *Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counte
 	made := p.Series(q, found.at.milli)
 	made.AsOf, made.Complete = found.asOf(), true
 	for i := range found.plans {
-		shard := found.shards[found.plans[i].Shard]
+		shard := found.progress(&found.plans[i])
 		made.Complete = made.Complete && found.complete(&found.plans[i])
 		made.CountingSince, made.CompleteSince = max(made.CountingSince, shard.began),
 			max(made.CompleteSince, shard.whole(), p.Tier.Since)

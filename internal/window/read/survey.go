@@ -29,35 +29,16 @@ func (s Survey) Streams() []string { return s.dir.Streams }
 func (s Survey) Now() int64 { return s.at.milli }
 
 // LatestHit returns a moment up to which there may be hits (Unix milliseconds), at least Now.
-func (s Survey) LatestHit() int64 {
-	out := s.at.milli
-	for _, shard := range s.shards {
-		out = max(out, shard.latest)
-	}
-	return out
-}
+func (s Survey) LatestHit() int64 { return max(s.at.milli, s.all.latest) }
 
 // complete reports whether no hit of a plan is known to be missing, whatever shard its counter is on.
 func (s Survey) complete(p window.Plan) bool {
-	for shard := range s.shards {
-		p.Shard = shard
-		if !s.snapshot.complete(&p) {
-			return false
-		}
-	}
-	return true
+	p.Shard = window.AllShards
+	return s.snapshot.complete(&p)
 }
 
 // countingSince returns when counting began on all shards; 0 if unknown for one of them.
-func (s Survey) countingSince() (out int64) {
-	for _, shard := range s.shards {
-		if shard.began == 0 {
-			return 0
-		}
-		out = max(out, shard.began)
-	}
-	return out
-}
+func (s Survey) countingSince() int64 { return s.all.began }
 
 // declared returns the declaration that holds on all shards.
 func (s Survey) declared() (out schema.Declaration) {
@@ -73,12 +54,7 @@ func (s Survey) declared() (out schema.Declaration) {
 }
 
 // completeSince returns the moment from which nothing is known to be missing on any shard; see Names.
-func (s Survey) completeSince() (out int64) {
-	for _, shard := range s.shards {
-		out = max(out, shard.whole())
-	}
-	return out
-}
+func (s Survey) completeSince() int64 { return s.all.whole() }
 
 // WithSurvey reads all shards' cursors with the current layout and streams, and calls next, whose reads can
 // only be newer than asOf; again if next finds too much changed.

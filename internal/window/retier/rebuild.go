@@ -27,6 +27,9 @@ type rebuilding struct {
 	now, end int64  // Unix milliseconds: by Redis's clock; all hits lie before
 	tell     Progress
 	done     int
+
+	// of a shard's counters: sums of their cells, by source and beginning. Not needed if the old layout has them
+	all []map[int64]int64
 }
 
 // sourceCells are the cells of a counter by tier of the layout.
@@ -197,6 +200,10 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	}
 	most := int(max(1, min(rebuildNames, rebuildCells/max(1, room))))
 	tops := make(map[window.Segment]*window.Summary)
+	b.all = make([]map[int64]int64, len(b.from.Tiers))
+	for j := range b.all {
+		b.all[j] = make(map[int64]int64)
+	}
 	for after, more := "", true; more; {
 		var names []string
 		var err error
@@ -213,23 +220,56 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 				"again: start " +
 				"one, stop it, and run this again"}
 		}
-		if err := b.counters(ctx, shard, names, tops); err != nil {
+		cells, err := b.read(ctx, shard, names)
+		if err == nil {
+			err = b.counters(ctx, shard, names, cells, tops)
+		}
+		if err != nil {
 			return err
+		}
+		if !b.from.Sparse {
+			b.addToAll(cells)
 		}
 		b.done += len(names)
 		b.tell("counters", b.done)
 	}
+	if err := b.allHits(ctx, shard); err != nil {
+		return err
+	}
 	return b.writeTops(ctx, shard, tops)
+}
+
+func (b *rebuilding) addToAll(counters []sourceCells) {
+	for _, cells := range counters {
+		for j := range cells {
+			for _, c := range cells[j] {
+				b.all[j][c.start] = window.AddCounts(b.all[j][c.start], c.n)
+			}
+		}
+	}
+}
+
+// allHits writes the new cells of all hits: from the old ones, which have the hits of erased counters, or as
+// sums of the counters' cells. None of these expires later than a counter's (see window.HashCounter), and so
+// lacks one.
+func (b *rebuilding) allHits(ctx context.Context, shard int) error {
+	name := []string{window.AllHits}
+	cells, err := b.read(ctx, shard, name)
+	if err != nil {
+		return err
+	}
+	for j := range b.all {
+		for start, n := range b.all[j] {
+			cells[0][j] = append(cells[0][j], sourceCell{start, n})
+		}
+	}
+	return b.counters(ctx, shard, name, cells, nil)
 }
 
 // counters writes the new cells and names of some counters. No transaction is needed: nobody reads them until
 // the layout record names their generation, and after an interruption they are set to the same values.
-func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
+func (b *rebuilding) counters(ctx context.Context, shard int, names []string, cells []sourceCells,
 	tops map[window.Segment]*window.Summary) error {
-	cells, err := b.read(ctx, shard, names)
-	if err != nil {
-		return err
-	}
 	namesTier := b.to.NamesTier()
 	listed := make(map[int64][]string) // by set
 	size := b.to.SummarySize()
@@ -255,7 +295,7 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 					p.HSet(ctx, key, values...)
 					p.ExpireAt(ctx, key, time.Unix(deadline, 0))
 				}
-				if b.to.HasSummaries(tier) {
+				if name != window.AllHits && b.to.HasSummaries(tier) {
 					for number, n := range hits {
 						at := window.Segment{Tier: tier, Number: number}
 						if tops[at] == nil {
@@ -264,6 +304,9 @@ func (b *rebuilding) counters(ctx context.Context, shard int, names []string,
 						tops[at].AddWhole(name, n, size)
 					}
 				}
+			}
+			if name == window.AllHits {
+				continue
 			}
 			for set := range sets {
 				listed[set] = append(listed[set], name)

@@ -18,6 +18,7 @@ import (
 //	<ns>:{<shard>}:cursor:<stream>                HASH    see Cursor
 //	<ns>:{<shard>}:erased                         STRING  token of the last erasure, see ParseErasure
 //	<ns>:{<shard>}:h:<cell>:<epoch>:<counter>     HASH    field = cell in the epoch, value = count; expires
+//	<ns>:{<shard>}:h:<cell>:<epoch>:              HASH    the same of all hits of the shard: window.AllHits
 //	<ns>:{<shard>}:s:<epoch>:<counter>            STRING  sparse log: see window.Layout.SparseTier; expires
 //	<ns>:{<shard>}:names:<set>                    ZSET    the counters: Layout.NamesTier, Tier.NamesOf; expires
 //	<ns>:{<shard>}:top:<cell>:<number>:<stream>   STRING  see summary; number: Tier.SegmentOf; expires

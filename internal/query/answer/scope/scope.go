@@ -77,7 +77,11 @@ func checkedErr(ctx context.Context, err error) error {
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string,
 	ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
-		if err := access.From(ctx).CheckKey(counter(q)); err != nil {
+		check := access.From(ctx).CheckKey
+		if counter(q) == window.AllHits {
+			check = access.From(ctx).CheckPrefix // the hits of all names
+		}
+		if err := check(counter(q)); err != nil {
 			return out, err
 		}
 	}
@@ -111,7 +115,11 @@ func (r Authorized) UniqueSeries(ctx context.Context, questions []window.SeriesQ
 
 func (r Authorized) SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string,
 	group func(counter string) string, lines int) (read.SeriesSums, error) {
-	return checked(ctx, append([]string{q.Counter}, counters...), itself,
+	named := counters
+	if q.Counter != "" { // the prefix of all of them
+		named = append([]string{q.Counter}, counters...)
+	}
+	return checked(ctx, named, itself,
 		func(ctx context.Context, _ []string) (read.SeriesSums, error) {
 			return r.counters.SeriesSums(ctx, q, counters, group, lines)
 		})
