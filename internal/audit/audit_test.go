@@ -69,7 +69,7 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	}
 }
 
-// A log or a sum that is changed by hand shows in its tiers, and a log that is none is named.
+// A log or a sum that is changed by hand shows in its tiers, and text that is not a log is named.
 func TestChangedLogsAndSumsAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
