@@ -32,7 +32,7 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 	s.awaitAllCounted()
 
 	client := s.redis.Client()
-	cells := regexp.MustCompile(`^tallyroll:\{\d+\}:(?:h:(\w+)|s):(-?\d+):(.+)$`)
+	cells := regexp.MustCompile(`^tallyroll:\{(\d+)\}:(?:h:(\w+)|s):(-?\d+):(.*)$`)
 	other := regexp.MustCompile(`^tallyroll:\{\d+\}:(names:-?\d+|top:(15m|1h):-?\d+:HITS)$|^tallyroll:idle$`)
 	alive := map[string]int{}
 	for _, key := range stack.Scan(t, client, "*") {
@@ -57,10 +57,14 @@ func TestRedisHoldsAtMostTwoHashesOfACounterAndTier(t *testing.T) {
 		if ttl == -1 { // 0 is less than half a second to live
 			t.Errorf("%s has no expiry (%v)", key, ttl)
 		}
-		if e := client.ObjectEncoding(t.Context(), key).Val(); e != "listpack" && e != "" && m[1] != "" {
+		if e := client.ObjectEncoding(t.Context(), key).Val(); e != "listpack" && e != "" && m[2] != "" {
 			t.Errorf("%s is kept as %s", key, e)
 		}
-		alive[m[3]+" "+m[1]]++
+		name := m[4]
+		if name == "" {
+			name = "all hits of " + m[1]
+		}
+		alive[name+" "+m[2]]++
 	}
 	for name, n := range alive {
 		most := 2
