@@ -198,7 +198,7 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	server, now := stack.Redis(t), apitest.Now()
 	client, asOf := server.Client(), now.Add(-5001*time.Millisecond)
 	apitest.Seed(t, client, asOf, apitest.NewSample("a", now.Add(-time.Minute), 3), apitest.NewSample("b", now.Add(-time.Minute), 4))
-	for _, key := range stack.Scan(t, client, "test:*:h:1m:*:a") {
+	for _, key := range stack.Scan(t, client, "test:*:s:*:a") {
 		require.NoError(t, client.Set(t.Context(), key, "mine", redis.KeepTTL).Err())
 	}
 	s := serveRedis(t, server.URL(), now)
@@ -210,7 +210,7 @@ func TestSpoiltKeyFailsOnlyWhatNeedsIt(t *testing.T) {
 	require.Contains(t, event, `"total":4`)
 	require.Contains(t, event, `"upper":null`) // nobody has counted lately
 	p := apitest.RequireProblem(t, <-other, http.StatusInternalServerError)
-	require.Regexp(t, `:h:1m:\d+:a is not Tallyroll's`, p.Detail)
+	require.Regexp(t, `:s:\d+:a is not Tallyroll's`, p.Detail)
 	awaitReady(t, h, http.StatusOK)
 	layout := client.Get(t.Context(), "test:layout").Val()
 	for _, key := range []string{"test:layout", "test:streams"} {
@@ -242,7 +242,7 @@ func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
 	p := apitest.RequireProblem(t, erase("query"), http.StatusServiceUnavailable)
 	require.Equal(t, web.RightsMissing.Type(), p.Type)
 	require.Contains(t, p.Detail, "rights of query-erase")
-	require.NotEmpty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:h:*:a"))
+	require.NotEmpty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:[hs]:*:a"))
 	require.Equal(t, `{"erased":1}`, strings.TrimSpace(string(apitest.ReadBody(t, erase("query-erase")))))
-	require.Empty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:h:*:a"))
+	require.Empty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:[hs]:*:a"))
 }

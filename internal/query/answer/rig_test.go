@@ -73,10 +73,12 @@ func (r *rig) count(t testing.TB, tiers string, hits []apitest.Sample) {
 	apitest.Commit(t, r.store, layout, r.now, 1, hits)
 }
 
-// layoutOf returns the layout of the other tests, with other tiers if tiers is not empty.
+// layoutOf returns the layout of the other tests without sparse logs, so that hits are in hashes alone, and
+// with other tiers if tiers is not empty.
 func layoutOf(t testing.TB, tiers string) window.Layout {
 	t.Helper()
 	layout := apitest.Layout(t)
+	layout.Sparse = false
 	if tiers != "" {
 		var err error
 		layout.Tiers, err = window.ParseTiers(tiers)
