@@ -97,7 +97,10 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 				return err
 			}
 			shared = false // what is sent again goes alone
-			own, _ := s.trips.LoadOrStore(node, &trips{node: node, background: s.background})
+			own, known := s.trips.Load(node)
+			if !known {
+				own, _ = s.trips.LoadOrStore(node, &trips{node: node, background: s.background})
+			}
 			reply, err = own.(*trips).run(sent, r.keys[0], len(r.takes))
 			return err
 		})

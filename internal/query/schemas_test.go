@@ -80,6 +80,7 @@ func TestBadFilesFailTheirSchemas(t *testing.T) {
 		{"watch", alert, "key: a, above: 1", "key: a, prefix: b, above: 1"},
 		{"watch", alert, "key: a, change: +50%", "key: a, change: 50%"},
 		{"watch", alert, "top: 20, above: 1", "top: 2000, above: 1"},
+		{"watch", alert, "all: true, below: 1", "all: false, below: 1"},
 		{"watch", alert, "key: a, above: 1, for: 1d12h", "key: a, above: 1, for: soon"},
 	} {
 		form := schemas[c.name]()

@@ -99,8 +99,8 @@ func (s *ShardBatch) count(c *CounterHits) {
 	for i, h := range slots {
 		s.note(c, slots[:i], h.slot)
 	}
-	for _, h := range c.slots {
-		if c.Name != AllHits {
+	if c.Name != AllHits {
+		for _, h := range c.slots {
 			s.hits += h.n
 		}
 	}
