@@ -111,10 +111,12 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 	} else {
 		b.addBusy(tiers, rate, counters, moment)
 	}
-	// The summaries are the stream's, and not a counter's: with so few counters they would be most of the
-	// bytes.
-	if keys := stack.Scan(t, r.rdb, namespace+":{*}:top:*"); len(keys) > 0 {
-		require.NoError(t, r.rdb.Del(t.Context(), keys...).Err())
+	// The summaries and the sum of all hits are the stream's and the shard's, and not a counter's: with so few
+	// counters they would be most of the bytes.
+	for _, pattern := range []string{namespace + ":{*}:top:*", namespace + ":{*}:h:*:"} {
+		if keys := stack.Scan(t, r.rdb, pattern); len(keys) > 0 {
+			require.NoError(t, r.rdb.Del(t.Context(), keys...).Err())
+		}
 	}
 	return float64(r.restingBytes(t)-before) / float64(counters)
 }

@@ -33,6 +33,8 @@ const (
 	sendMicros     = 1.8     // of a worker per command
 	streamRate     = 125_000 // hits per second of a stream, so that it stays far from its end
 	hashBytes      = 180     // of a hash with a field, its place and its expiry included
+	logBytes       = 160     // of a log without hits, with its place and its expiry
+	hitBytes       = 6       // of a hit in a log, with what the allocator rounds up
 	nameBytes      = 110
 )
 
@@ -70,14 +72,15 @@ func (s sizing) commandsPerHit(load float64) float64 {
 	return (commands + float64(s.shards)*perShardCommit) / load
 }
 
-// epochSeconds is how much time a hash holds: two windows, or 256 cells.
-func epochSeconds(t window.Tier) float64 {
-	return min(2*t.Window.Seconds(), 256*t.Cell.Seconds())
-}
+// epochSeconds is how much time a hash or a log holds.
+func epochSeconds(t window.Tier) float64 { return float64(t.EpochMillis()) / 1000 }
 
 // bytesOf is the mean of a counter whose hits come evenly, at a rate per second. A hash lives from its first
 // hit until no window reaches back to it, a grace and a jitter: until then all of its cells are there.
 func bytesOf(tiers window.Tiers, rate float64) float64 {
+	if logs, ok := rareLogs(tiers, rate); ok {
+		return bytesOfLogs(logs, rate)
+	}
 	longest := tiers[len(tiers)-1]
 	sum := nameBytes * min(1, rate*epochSeconds(longest))
 	for _, t := range tiers {
@@ -89,6 +92,21 @@ func bytesOf(tiers window.Tiers, rate float64) float64 {
 		sum += hashes*hashBytes + max(0, fields-hashes)*fieldBytes(rate*cell)
 	}
 	return sum
+}
+
+// rareLogs returns the tier of the sparse logs if a counter with this rate of hits per second has some.
+func rareLogs(tiers window.Tiers, rate float64) (logs window.Tier, ok bool) {
+	logs, ok = window.Layout{Tiers: tiers, Shards: 1, Sparse: true}.SparseTier()
+	return logs, ok && rate*epochSeconds(logs) < window.MaxLogBytes/4
+}
+
+func bytesOfLogs(logs window.Tier, rate float64) float64 {
+	epoch, w := epochSeconds(logs), logs.Window.Seconds()
+	some := min(1, rate*epoch)
+	after := w + 300 + w/8
+	alive := some * (after/epoch + max(0.5, 1-1/(2*max(rate*epoch, 0.5))))
+	hits := rate * (after + epoch/2)
+	return nameBytes*some + alive*logBytes + hits*hitBytes
 }
 
 // fieldBytes is what a further field takes: its number, its count, and what the allocator rounds up.
@@ -148,14 +166,14 @@ func checkSizingOfMemory(t *testing.T, r *rig) {
 		tiers   string
 		periods []int64 // of hits
 	}{
-		{window.DefaultTiers, []int64{24 * hour, hour, hour / 1000, second}},
+		{window.DefaultTiers, []int64{30 * 24 * hour, 24 * hour, 8 * hour, hour, hour / 1000, second}},
 		{"1d/5y", []int64{30 * 24 * hour, 24 * hour, hour / 1000}},
 	} {
 		for _, period := range c.periods {
 			// Those with few cells have to be many, so that what Redis takes for itself does not count.
 			tiers := tiersOf(c.tiers)
 			longest := tiers[len(tiers)-1].Window.Milliseconds()
-			counters := min(1000, max(50, 50_000*period/longest))
+			counters := min(5000, max(50, 50_000*period/longest))
 			got := r.tierBytes(t, c.tiers, rate{period: period}, int(counters))
 			what := fmt.Sprintf("bytes of a counter in %s with a hit per %d ms", c.tiers, period)
 			compare(t, what, got, bytesOf(tiers, 1000/float64(period)))
