@@ -218,10 +218,13 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s.hits += n
 	s.end = max(s.end, at+1)
 	slot := b.hits.slotOf(counterHash, at, stored)
-	b.bytes += s.add(s.counter(counter, counterHash), slot, n)
 	if b.layout.Sparse {
-		b.bytes += s.add(s.counter(nil, HashCounter(nil)), slot, n)
+		if len(s.Counters) == 0 {
+			s.counter(nil, HashCounter(nil))
+		}
+		b.bytes += s.add(&s.Counters[0], slot, n) // AllHits, which needs no search because it is the first
 	}
+	b.bytes += s.add(s.counter(counter, counterHash), slot, n)
 }
 
 // add adds hits to a counter's slot, and returns how many bytes of memory they take.

@@ -27,14 +27,14 @@ type sizing struct {
 // What a counter or a load costs, by the measurements below.
 const (
 	flushSeconds   = 0.25
-	perShardCommit = 10      // commands of a shard's transaction, without the counters'
+	perShardCommit = 14      // commands of a shard's transaction, without the counters'
 	commandMicros  = 3.5     // of Redis per command, its append-only file included
 	hitMicros      = 0.4     // of a worker per hit, 100 to a message
 	sendMicros     = 1.8     // of a worker per command
 	streamRate     = 125_000 // hits per second of a stream, so that it stays far from its end
 	hashBytes      = 180     // of a hash with a field, its place and its expiry included
-	logBytes       = 160     // of a log without hits, with its place and its expiry
-	hitBytes       = 6       // of a hit in a log, with what the allocator rounds up
+	logBytes       = 170     // of a log without hits, with its place and its expiry
+	hitBytes       = 3.5     // of a hit in a log, with what the allocator rounds up
 	nameBytes      = 110
 )
 
@@ -56,20 +56,36 @@ func (s sizing) share(each func(counters, share float64)) {
 
 // distinct is how many counters a number of hits falls on.
 func (s sizing) distinct(hits float64) (n float64) {
-	s.share(func(counters, share float64) { n += counters * (1 - math.Exp(-hits*share)) })
+	s.share(func(counters, share float64) { n += counters * hit(hits*share) })
 	return n
 }
 
-// commandsPerHit is what Redis has to do for a hit that comes in a load of n. Each counter of a load needs an
-// increment in each tier, each hash an expiry once, and each shard the cursor and what a transaction is made
-// of.
+// commandsPerHit is what Redis has to do for a hit that comes in a load of n. Each busy counter of a load
+// needs an increment in each tier, and each hash an expiry once; each rare one an append, and each log a SET
+// once; and each shard the cursor, the sum of all hits, and what a transaction is made of.
 func (s sizing) commandsPerHit(load float64) float64 {
-	commands := float64(len(defaultTiers)) * s.distinct(load)
-	for _, t := range defaultTiers {
-		epoch := epochSeconds(t)
-		commands += s.distinct(s.rate*epoch) / (s.rate * epoch) * load
-	}
+	commands := 0.0
+	s.share(func(counters, share float64) {
+		perSecond := s.rate * share
+		if logs, ok := rareLogs(defaultTiers, perSecond); ok {
+			commands += counters * (hit(load*share) + renewed(perSecond, logs)*load/s.rate)
+			return
+		}
+		commands += counters * float64(len(defaultTiers)) * hit(load*share)
+		for _, t := range defaultTiers {
+			commands += counters * renewed(perSecond, t) * load / s.rate
+		}
+	})
 	return (commands + float64(s.shards)*perShardCommit) / load
+}
+
+// hit is the chance that a counter has a hit if that many are to be expected.
+func hit(expected float64) float64 { return 1 - math.Exp(-expected) }
+
+// renewed is how many hashes or logs a counter begins per second.
+func renewed(perSecond float64, t window.Tier) float64 {
+	epoch := epochSeconds(t)
+	return hit(perSecond*epoch) / epoch
 }
 
 // epochSeconds is how much time a hash or a log holds.
@@ -191,12 +207,19 @@ func compare(t *testing.T, what string, got, want float64) {
 }
 
 // What the formula yields for Redis's commands is what a worker sends: at first with what new counters cost,
-// since no hash is there yet.
+// since no key is there yet. All counters are rare then, so they have logs, unless the tiers allow none.
 func checkSizingOfCommands(t *testing.T, r *rig) {
+	for _, tiers := range []string{window.DefaultTiers, "1s/12m,1m/15m"} {
+		t.Run(tiers, func(t *testing.T) { r.checkCommandsOf(t, tiersOf(tiers)) })
+	}
+}
+
+func (r *rig) checkCommandsOf(t *testing.T, tiers window.Tiers) {
 	w := workload{counters: 20_000, zipf: 1.1}
 	s := sizing{counters: w.counters, zipf: w.zipf, rate: 4_000, shards: shards}
+	r.empty(t)
 	r.fill(t, "LIVE", w, 1, 1)
-	worker := r.startIngest(t, "LIVE")
+	worker := r.startIngest(t, "LIVE", "TIERS="+tiers.String())
 	ctx, cancel := context.WithCancel(t.Context())
 	var publishing sync.WaitGroup
 	publishing.Go(func() { r.publishAt(t, ctx, w, s.rate, 1) })
@@ -215,12 +238,25 @@ func checkSizingOfCommands(t *testing.T, r *rig) {
 	r.resetStats(t)
 	after := reach(before + 20_000)
 	calls := callsOf(t, r.rdb)
-	hits, loads := float64(after-before), float64(calls["exec"])/float64(s.shards)
-	increments := float64(calls["hincrby"] - calls["exec"]) // each transaction has one of its cursor
+	hits, commits := float64(after-before), float64(calls["exec"])
+	loads := commits / float64(s.shards)
+	touched := s.distinct(hits/loads) * loads
 	fresh := s.distinct(float64(after)) - s.distinct(float64(before))
-	tiers := float64(len(defaultTiers))
-	compare(t, "increments per hit", increments/hits, tiers*s.distinct(hits/loads)*loads/hits)
-	compare(t, "expiries of new counters per hit", float64(calls["expireat"])/hits, tiers*fresh/hits)
+	// Each transaction has an increment of its cursor, and of the sum of all hits one per tier; a quarter of
+	// the loads lie in two cells of a second.
+	sum := (float64(len(tiers)) + 0.25) * commits
+	increments := float64(calls["hincrby"]) - commits
+	if _, ok := rareLogs(tiers, 0); ok {
+		compare(t, "increments of the sum per hit", increments/hits, sum/hits)
+		compare(t, "appends per hit", float64(calls["append"])/hits, touched/hits)
+		// A summary is read and then set, and each transaction reads the last erasure.
+		summaries := float64(calls["get"]) - commits
+		compare(t, "new logs per hit", (float64(calls["set"])-summaries)/hits, fresh/hits)
+		return
+	}
+	perTier := float64(len(tiers)) / hits
+	compare(t, "increments per hit", increments/hits, sum/hits+touched*perTier)
+	compare(t, "expiries of new counters per hit", float64(calls["expireat"])/hits, fresh*perTier)
 }
 
 var defaultTiers = tiersOf(window.DefaultTiers)
