@@ -37,7 +37,7 @@ func TestShadowAgrees(t *testing.T) {
 			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy),
 				shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
 			enforcing.Mode = Enforce
-			m, ms := newModel(enforcing, false), int64(0)
+			m, ms, latest := newModel(enforcing, false), int64(0), int64(0)
 			if policy == Log {
 				m.step = 3 // as heldScripts do
 			}
@@ -45,6 +45,7 @@ func TestShadowAgrees(t *testing.T) {
 				ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, 7000, 30_000, 59_999, 60_000, 61_000,
 					-2000}).Draw(rt, "ms")
 				w.at(ms)
+				latest = max(latest, ms)
 				n, lease := int64(1), fmt.Sprint("lease-", i)
 				if policy != Concurrent {
 					n, lease = rapid.OneOf(rapid.Int64Range(0, max(1, most/5)),
@@ -58,6 +59,12 @@ func TestShadowAgrees(t *testing.T) {
 					rt.Fatalf("call %d: a limit in shadow mode has refused: %+v %+v", i, together, single)
 				}
 				for _, d := range []Decision{other, single} {
+					if policy == Log && n < -m.step && ms < latest {
+						// The newest hits set the time of the key while Redis's clock is behind them. Once they are
+						// given back, older ones are in the window again, and whether a reply shows that depends on
+						// the step that was the last.
+						continue
+					}
 					if d.WouldAllow != one.Allowed || d.Certain != one.Certain || d.Remaining != one.Remaining || d.RetryAfter != one.RetryAfter || d.Lower != one.Lower || d.Upper != one.Upper {
 						rt.Fatalf("call %d, n %d, %s: they differ:\n%+v\n%+v", i, n, policy, one, d)
 					}
