@@ -8,33 +8,61 @@ The caller's key is the field Authorization. Requests need max_tokens. A byte of
 so no request costs more than was taken, as long as the model keeps to max_tokens.
 """
 import hashlib
+import http.client
 import json
 import os
+import queue
 import sys
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-TALLYROLL, UPSTREAM = os.environ.get("TALLYROLL_URL", "http://127.0.0.1:8080"), os.environ.get("UPSTREAM", "")
+
+class Server:
+    """Keeps its connections open, so that requests share them."""
+
+    def __init__(self, url, timeout):
+        parts = urllib.parse.urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self.connect = lambda: kind(parts.hostname or "", parts.port, timeout=timeout)
+        self.path, self.idle = parts.path.rstrip("/"), queue.LifoQueue()
+
+    def post(self, path, body, headers):
+        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced."""
+        while True:
+            try:
+                connection, used = self.idle.get_nowait(), True
+            except queue.Empty:
+                connection, used = self.connect(), False
+            try:
+                connection.request("POST", self.path + path, body, headers)
+                answer = connection.getresponse()
+                result = answer.status, answer.headers, answer.read()
+            except (http.client.HTTPException, OSError) as error:
+                connection.close()
+                if used and isinstance(error, ConnectionError):
+                    continue
+                raise
+            self.idle.put(connection)
+            return result
 
 
-def send(url, body, headers=None):
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json", **(headers or {})})
+TALLYROLL = Server(os.environ.get("TALLYROLL_URL", "http://127.0.0.1:8080"), 30)
+UPSTREAM = Server(os.environ.get("UPSTREAM", ""), 300)
+
+
+def send(server, path, body, headers):
     try:
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, refusal.headers, refusal.read()
-    except OSError:
+        return server.post(path, body, {"Content-Type": "application/json", **headers})
+    except (http.client.HTTPException, OSError):
         return 503, {}, b""
 
 
 def ask(path, **body):
     """Sends until there is an answer: with its id, each request counts once."""
     for _ in range(5):
-        status, headers, answer = send(TALLYROLL + path, json.dumps(body).encode())
+        status, headers, answer = send(TALLYROLL, path, json.dumps(body), {})
         if status < 500:
             break
         time.sleep(0.2)
@@ -58,7 +86,7 @@ class Proxy(BaseHTTPRequestHandler):
             return self.reply(429, b"no tokens are left\n", headers.get("Retry-After"))
         if status != 200:
             return self.reply(503, b"not taken: " + answer + b"\n")
-        status, _, answer = send(UPSTREAM + self.path, body, {"Authorization": caller})
+        status, _, answer = send(UPSTREAM, self.path, body, {"Authorization": caller})
         if answer:  # otherwise the cost is unknown, so it stays as taken
             try:
                 used = int(json.loads(answer)["usage"]["total_tokens"]) if status == 200 else 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A WSGI service that runs only if a limit of Tallyroll allows the request: copy TakeFirst.
+"""A WSGI service that runs only if a limit of Tallyroll allows the request: copy TakeFirst and Server.
 
     TALLYROLL_URL=http://127.0.0.1:8080 LIMIT=login examples/python/middleware.py
     curl -i -H 'X-Api-Key: alice' http://127.0.0.1:8000/
@@ -7,22 +7,54 @@
 If Tallyroll does not decide within the timeout, FAIL says what becomes of the request: open (the default)
 lets it through, closed answers 503. It needs Python 3.8 and nothing else.
 """
+import http.client
 import json
 import os
+import queue
 import sys
-import urllib.error
-import urllib.request
+import urllib.parse
+import uuid
 from wsgiref.simple_server import make_server
 
 TIMEOUT = 0.3  # seconds
 COPIED = ("RateLimit", "RateLimit-Policy", "Retry-After")
 
 
+class Server:
+    """Keeps its connections open, so that requests share them."""
+
+    def __init__(self, url, timeout):
+        parts = urllib.parse.urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self.connect = lambda: kind(parts.hostname or "", parts.port, timeout=timeout)
+        self.path, self.idle = parts.path.rstrip("/"), queue.LifoQueue()
+
+    def post(self, path, body, headers):
+        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced."""
+        while True:
+            try:
+                connection, used = self.idle.get_nowait(), True
+            except queue.Empty:
+                connection, used = self.connect(), False
+            try:
+                connection.request("POST", self.path + path, body, headers)
+                answer = connection.getresponse()
+                result = answer.status, answer.headers, answer.read()
+            except (http.client.HTTPException, OSError) as error:
+                connection.close()
+                if used and isinstance(error, ConnectionError):
+                    continue
+                raise
+            self.idle.put(connection)
+            return result
+
+
 class TakeFirst:
     """Asks the limit about the client's key before each request."""
 
     def __init__(self, app, url, limit, fail_open):
-        self.app, self.url, self.limit, self.fail_open = app, url, limit, fail_open
+        self.app, self.limit, self.fail_open = app, limit, fail_open
+        self.server = Server(url, TIMEOUT)
 
     def __call__(self, environ, start_response):
         status, headers = self.take(environ.get("HTTP_X_API_KEY") or "anonymous")
@@ -40,24 +72,18 @@ class TakeFirst:
 
     def take(self, key):
         """Returns the status and the headers to copy; a status other than 200 and 429 is no decision."""
-        body = json.dumps({"limit": self.limit, "key": key}).encode()
-        request = urllib.request.Request(self.url + "/v1/take", body, {"Content-Type": "application/json"})
+        # With an id, a take that is sent again on another connection counts once.
+        body = json.dumps({"limit": self.limit, "key": key, "id": uuid.uuid4().hex})
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                return answer.status, copied(answer.headers)
-        except urllib.error.HTTPError as refusal:
-            if refusal.code == 429:
-                return 429, copied(refusal.headers)
-            why = f"{refusal.code} {refusal.read(1000).decode(errors='replace')}"
-        except OSError as error:  # a timeout, too
+            status, headers, answer = self.server.post("/v1/take", body, {"Content-Type": "application/json"})
+            if status in (200, 429):
+                return status, [(name, headers[name]) for name in COPIED if headers[name]]
+            why = f"{status} {answer[:1000].decode(errors='replace')}"
+        except (http.client.HTTPException, OSError) as error:  # a timeout, too
             why = str(error)
         # It does not answer, or refuses the question itself: a mistake here is not the client's.
         print(f"no decision of the limit {self.limit}: {why}", file=sys.stderr, flush=True)
         return 0, []
-
-
-def copied(headers):
-    return [(name, headers[name]) for name in COPIED if headers[name]]
 
 
 def hello(environ, start_response):

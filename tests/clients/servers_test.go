@@ -147,11 +147,12 @@ func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 	}
 }
 
-// Examples in Go and TypeScript use a connection for many requests, so ports do not run out under load.
+// Examples use a connection for many requests, so ports do not run out under load.
 func TestExamplesKeepTheirConnections(t *testing.T) {
 	t.Parallel()
 	for _, the := range []struct{ path, program string }{
-		{"go/middleware", "go"}, {"typescript/middleware.ts", "node"}, {"go/llmproxy", "go"},
+		{"go/middleware", "go"}, {"typescript/middleware.ts", "node"}, {"python/middleware.py", "python3"},
+		{"go/llmproxy", "go"}, {"python/llmproxy.py", "python3"},
 	} {
 		t.Run(the.path, func(t *testing.T) {
 			t.Parallel()
