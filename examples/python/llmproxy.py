@@ -11,42 +11,12 @@ import hashlib
 import http.client
 import json
 import os
-import queue
 import sys
 import time
-import urllib.parse
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-
-class Server:
-    """Keeps its connections open, so that requests share them."""
-
-    def __init__(self, url, timeout):
-        parts = urllib.parse.urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self.connect = lambda: kind(parts.hostname or "", parts.port, timeout=timeout)
-        self.path, self.idle = parts.path.rstrip("/"), queue.LifoQueue()
-
-    def post(self, path, body, headers):
-        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced."""
-        while True:
-            try:
-                connection, used = self.idle.get_nowait(), True
-            except queue.Empty:
-                connection, used = self.connect(), False
-            try:
-                connection.request("POST", self.path + path, body, headers)
-                answer = connection.getresponse()
-                result = answer.status, answer.headers, answer.read()
-            except (http.client.HTTPException, OSError) as error:
-                connection.close()
-                if used and isinstance(error, ConnectionError):
-                    continue
-                raise
-            self.idle.put(connection)
-            return result
-
+from tallyroll import Server
 
 TALLYROLL = Server(os.environ.get("TALLYROLL_URL", "http://127.0.0.1:8080"), 30)
 UPSTREAM = Server(os.environ.get("UPSTREAM", ""), 300)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A WSGI service that runs only if a limit of Tallyroll allows the request: copy TakeFirst and Server.
+"""A WSGI service that runs only if a limit of Tallyroll allows the request: copy TakeFirst, and
+tallyroll.py beside it.
 
     TALLYROLL_URL=http://127.0.0.1:8080 LIMIT=login examples/python/middleware.py
     curl -i -H 'X-Api-Key: alice' http://127.0.0.1:8000/
@@ -10,43 +11,14 @@ lets it through, closed answers 503. It needs Python 3.8 and nothing else.
 import http.client
 import json
 import os
-import queue
 import sys
-import urllib.parse
 import uuid
 from wsgiref.simple_server import make_server
 
+import tallyroll
+
 TIMEOUT = 0.3  # seconds
 COPIED = ("RateLimit", "RateLimit-Policy", "Retry-After")
-
-
-class Server:
-    """Keeps its connections open, so that requests share them."""
-
-    def __init__(self, url, timeout):
-        parts = urllib.parse.urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self.connect = lambda: kind(parts.hostname or "", parts.port, timeout=timeout)
-        self.path, self.idle = parts.path.rstrip("/"), queue.LifoQueue()
-
-    def post(self, path, body, headers):
-        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced."""
-        while True:
-            try:
-                connection, used = self.idle.get_nowait(), True
-            except queue.Empty:
-                connection, used = self.connect(), False
-            try:
-                connection.request("POST", self.path + path, body, headers)
-                answer = connection.getresponse()
-                result = answer.status, answer.headers, answer.read()
-            except (http.client.HTTPException, OSError) as error:
-                connection.close()
-                if used and isinstance(error, ConnectionError):
-                    continue
-                raise
-            self.idle.put(connection)
-            return result
 
 
 class TakeFirst:
@@ -54,7 +26,7 @@ class TakeFirst:
 
     def __init__(self, app, url, limit, fail_open):
         self.app, self.limit, self.fail_open = app, limit, fail_open
-        self.server = Server(url, TIMEOUT)
+        self.server = tallyroll.Server(url, TIMEOUT)
 
     def __call__(self, environ, start_response):
         status, headers = self.take(environ.get("HTTP_X_API_KEY") or "anonymous")

@@ -52,7 +52,8 @@ func example(t *testing.T, path string, args []string, env ...string) *exec.Cmd 
 		command = []string{stack.BuildExample(t, folder)}
 	}
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], args...)...)
-	cmd.Env = append(append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1"), env...)
+	cmd.Env = append(append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1",
+		"PYTHONDONTWRITEBYTECODE=1"), env...)
 	return cmd
 }
 

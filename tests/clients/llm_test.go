@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,5 +127,46 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			}
 			t.Logf("%d tokens of %d were used, %d requests refused", used.Load(), most, refused.Load())
 		})
+	}
+}
+
+// The callback for LiteLLM keeps a key to its budget with many calls at a time, whatever they cost in the end,
+// and refuses them if the budget cannot be asked.
+func TestCallbackOfLiteLLMKeepsToABudget(t *testing.T) {
+	t.Parallel()
+	need(t, "python3")
+	file := filepath.Join(t.TempDir(), "limits.yml")
+	const most = 5_000_000
+	text := fmt.Appendf(nil, "limits: [{name: budget, window: 30d, max: %d}]", most)
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	query := stack.Query(t, stack.Redis(t), "QUERY_LIMITS_FILE="+file)
+	call := func(clients int, env ...string) (spent int64, refused map[int]int) {
+		cmd := exec.Command("python3", "testdata/litellm/calls.py", strconv.Itoa(clients))
+		cmd.Env = append(cmd.Environ(), append(env, "PYTHONPATH="+filepath.Join(examplesDir, "python"),
+			"PYTHONDONTWRITEBYTECODE=1")...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		var printed struct {
+			Spent   int64
+			Refused map[int]int
+		}
+		require.NoError(t, json.Unmarshal(out, &printed))
+		return printed.Spent, printed.Refused
+	}
+	spent, refused := call(50, "TALLYROLL_URL="+query.URL())
+	require.LessOrEqual(t, spent, int64(most))
+	require.Positive(t, refused[http.StatusTooManyRequests])
+	require.Len(t, refused, 1)
+	_, answer, err := stack.Do(http.MethodGet, query.URL()+"/v1/limit?limit=budget&key=key", nil)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), fmt.Sprintf(`"remaining":%d,`, most-spent))
+
+	for _, env := range []string{
+		"TALLYROLL_URL=" + fmt.Sprintf("http://127.0.0.1:%d", stack.FreePort(t)), "BUDGET=other",
+	} {
+		spent, refused = call(1, "TALLYROLL_URL="+query.URL(), env)
+		require.Zero(t, spent, env)
+		require.Equal(t, map[int]int{http.StatusServiceUnavailable: 8}, refused, env)
 	}
 }
