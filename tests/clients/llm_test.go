@@ -130,8 +130,8 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 	}
 }
 
-// The callback for LiteLLM keeps a key to its budget with many calls at a time, whatever they cost in the end,
-// and refuses them if the budget cannot be asked.
+// The callback for LiteLLM keeps a key to its budget with many calls at a time, whatever they cost in the
+// end, and refuses them if the budget cannot be asked.
 func TestCallbackOfLiteLLMKeepsToABudget(t *testing.T) {
 	t.Parallel()
 	need(t, "python3")
