@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tallyroll/internal/limit"
@@ -400,7 +401,40 @@ func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse
 	if headers {
 		out.ResponseHeadersToAdd = v.headers()
 	}
+	out.DynamicMetadata = a.metadata(v)
 	return out
+}
+
+// metadata tells later filters of Envoy what was decided about each limit, also about those that let a request
+// pass: one in shadow mode that would refuse is a reason to choose another route. It is nil if no limit was
+// decided about.
+func (a *envoyRequest) metadata(v *verdict) *structpb.Struct {
+	var limits []*structpb.Value
+	for i, indexes := range a.byDescriptor {
+		for _, index := range indexes {
+			if v.closed || v.decisions[index] == nil {
+				continue
+			}
+			d := v.decisions[index]
+			fields := map[string]*structpb.Value{
+				"limit": structpb.NewStringValue(d.Take.Limit.Name), "descriptor": structpb.NewNumberValue(float64(i)),
+				"allowed": structpb.NewBoolValue(d.Allowed), "certain": structpb.NewBoolValue(d.Certain),
+			}
+			if !d.Take.Limit.Unlimited {
+				fields["max"] = structpb.NewNumberValue(float64(d.Take.Limit.Max))
+				fields["remaining"] = structpb.NewNumberValue(float64(d.Remaining))
+			}
+			if d.Shadow {
+				fields["would_refuse"] = structpb.NewBoolValue(!d.WouldAllow)
+			}
+			limits = append(limits, structpb.NewStructValue(&structpb.Struct{Fields: fields}))
+		}
+	}
+	if limits == nil {
+		return nil
+	}
+	list := structpb.NewListValue(&structpb.ListValue{Values: limits})
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"limits": list}}
 }
 
 func overallCode(allowed bool) rls.RateLimitResponse_Code {

@@ -106,6 +106,27 @@ func TestCodesAndStatusesAreEnvoys(t *testing.T) {
 	}
 }
 
+// Filters after Envoy's see what was decided about each limit: of one in shadow mode also if it would refuse.
+func TestMetadataSaysWhatWasDecided(t *testing.T) {
+	t.Parallel()
+	r := start(t, stack.Redis(t), `limits:
+- {name: quota, window: 1h, max: 1, mode: shadow, envoy: {domain: edge, descriptor: [{key: model}]}}
+- {name: user, window: 1h, max: 10, envoy: {domain: edge, descriptor: [{key: user}]}}
+- {name: staff, window: 1h, unlimited: true, envoy: {domain: edge, descriptor: [{key: staff}]}}
+`)
+	model, user, staff, nobody := descriptor("model=a"), descriptor("user=u"), descriptor("staff=s"), descriptor("nobody=1")
+	require.Nil(t, r.ask(nobody).DynamicMetadata)
+	for i := range 2 {
+		text, err := r.ask(nobody, model, user, staff).DynamicMetadata.MarshalJSON()
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprintf(`{"limits": [
+			{"descriptor": 1, "limit": "quota", "max": 1, "remaining": 0, "allowed": true, "certain": true, "would_refuse": %t},
+			{"descriptor": 2, "limit": "user", "max": 10, "remaining": %d, "allowed": true, "certain": true},
+			{"descriptor": 3, "limit": "staff", "allowed": true, "certain": true}
+		]}`, i == 1, 9-i), string(text))
+	}
+}
+
 // Each of these has keys of its own, so they share a program.
 func TestRequestsAreAnswered(t *testing.T) {
 	t.Parallel()
