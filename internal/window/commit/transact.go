@@ -196,14 +196,19 @@ func (w *Writer) exec(ctx context.Context, tx *cluster.WatchedTx, tops *topChang
 			out.failed(cluster.FindForeign(command))
 		}
 	}
-	if err := w.healExpiries(ctx, tx, w.changes.trusted, clock.Val().Unix()); err != nil {
+	if err = w.healExpiries(ctx, tx, w.changes.trusted, clock.Val().Unix()); err == nil {
+		err = w.checkHeaders(ctx, tx, unexpected, out)
+	}
+	if err == nil {
+		err = w.healUnverified(ctx, tx, clock.Val().Unix())
+	}
+	if err != nil {
+		// Redis may have lost this transaction since, with the expiries and registers that are remembered. Then
+		// the next attempt finds the cursor where it was, and goes on from there.
+		w.forget()
 		w.unverified = append(w.unverified, w.changes.trusted...)
-		return err
 	}
-	if err := w.checkHeaders(ctx, tx, unexpected, out); err != nil {
-		return err
-	}
-	return w.healUnverified(ctx, tx, clock.Val().Unix())
+	return err
 }
 
 // verifyApplied does what the lost reply of an applied transaction would have led to.
