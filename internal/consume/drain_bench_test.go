@@ -34,7 +34,7 @@ func BenchmarkDrain(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run(fmt.Sprintf("hits=%d", size), func(b *testing.B) { benchmarkDrain(b, &drain{size: size}) })
 	}
-	// The hits of one counter over 30 days, in different orders: see BenchmarkOrder in package window.
+	// The hits of one counter over 30 days, in different orders: see BenchmarkOrder in package commit.
 	rising := func(i int) time.Duration { return time.Duration(drainHits-i) * (30 * 24 * time.Hour / drainHits) }
 	for _, order := range []struct {
 		name string

@@ -30,7 +30,7 @@ type plantedEdit struct{ file, was, becomes string }
 // Not among them, because the simulation does not find them in 60,000 schedules: that no loss is reported
 // after a roll-back (TestReadingResumesAtTheMarkThatTheStreamStillHas fails), that as_of does not fall (the
 // tests of the writer fail), and that a writer goes on trusting expiries when the clock of Redis has fallen
-// (TestStore in package window fails). Nor is that an eraser takes it that the cursors of a recreated stream
+// (TestStore in package commit fails). Nor is that an eraser takes it that the cursors of a recreated stream
 // say how late the hits before it were: the simulation once took 28,926 schedules to find it. TestStories
 // fails each time.
 var plantedBugs = []plantedBug{

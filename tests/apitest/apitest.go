@@ -23,16 +23,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"tallyroll/internal/platform/human"
 	"tallyroll/internal/query/answer"
-	"tallyroll/internal/unique"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/erase"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
+	"tallyroll/tests/windowtest"
 )
 
 const Namespace = "test"
@@ -80,34 +78,19 @@ func SeedLate(t testing.TB, client redis.UniversalClient, asOf time.Time, hits .
 // that say who came.
 func SeedUniques(t testing.TB, client redis.UniversalClient, key string, at time.Time, who ...string) {
 	t.Helper()
-	layout := Layout(t)
-	args := make([]any, len(who))
-	for i, w := range who {
-		args[i] = unique.Of([]byte(w)).Argument()
-	}
-	for _, tier := range layout.UniqueTiers {
-		cell := fmt.Sprintf("%s:{%d}:u:%s:%d:%s", Namespace, layout.ShardOf(window.HashCounter([]byte(key))),
-			human.FormatDuration(tier.Cell), at.UnixMilli()/tier.Cell.Milliseconds(), key)
-		require.NoError(t, client.PFAdd(t.Context(), cell, args...).Err())
-	}
+	windowtest.AddVisitors(t, client, Layout(t).UniqueTiers, key, at, who...)
 }
 
 func Commit(t testing.TB, store *schema.Store, layout window.Layout, asOf time.Time, seq uint64, hits []Sample) {
 	t.Helper()
-	ctx, batch := t.Context(), window.NewBatch(layout)
+	batch := window.NewBatch(layout)
 	for _, h := range hits {
-		batch.Add([]byte(h.Key), window.HashCounter([]byte(h.Key)), h.At.UnixMilli(), asOf.UnixMilli(), h.N)
+		windowtest.AddHits(batch, h.Key, h.At.UnixMilli(), asOf.UnixMilli(), h.N)
 	}
 	cursor := window.Cursor{
 		Created: asOf.Add(-12 * time.Hour).UnixNano(), Seq: seq, Stored: asOf.UnixNano(), AsOf: asOf.UnixMilli(),
 	}
-	for shard := range layout.Shards {
-		w, err := commit.OpenWriter(ctx, store, layout, "HITS", shard)
-		require.NoError(t, err)
-		if _, err := w.Commit(ctx, batch.Shard(shard), cursor); err != nil {
-			t.Fatal(err)
-		}
-	}
+	require.NoError(t, windowtest.CommitAll(t.Context(), store, layout, "HITS", batch, cursor))
 }
 
 // FakeReader answers without Redis, and checks questions as the real one does.

@@ -41,7 +41,7 @@ func TestCountsAreExactIfTheWorkersClockIsWrong(t *testing.T) {
 }
 
 // The wall clock of query is off, by seconds and by minutes: its answers are those
-// of one whose clock is right, and it warns. TestStore in internal/window has Redis's clock, too.
+// of one whose clock is right, and it warns. TestStore in internal/window/read has Redis's clock, too.
 func TestAnswersHoldIfTheClockOfQueryIsWrong(t *testing.T) {
 	if !full() {
 		t.Skip("builds query and the standard library anew, so with FAULTS=full only")

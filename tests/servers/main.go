@@ -65,7 +65,7 @@ var (
 			"TestARestoredStreamOfAClusterIsCountedExactly TestCountsAreExactWhileStreamsComeAndGo TestCollectStoresHitsOnceWhileNATSIsKilled"},
 	}
 	shortParts = []part{
-		{"./internal/window ./internal/limit ./internal/platform/redisconn", ""},
+		{"./internal/window/... ./internal/limit ./internal/platform/redisconn", ""},
 		{"./tests/faults", "TestCountsAreExactAfterATornAppendOnlyFile TestSettlementsThroughKills"},
 	}
 )

@@ -23,6 +23,7 @@ func WatchClock(client redis.UniversalClient) *RedisClock {
 	c := new(RedisClock)
 	client.AddHook(clockHook{c})
 	if cluster, ok := client.(*redis.ClusterClient); ok { // commands that go to a node's own client pass that one's hooks
+		cluster.Ping(context.Background()) // finds the nodes, none of which is new below
 		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(clockHook{c}) })
 		_ = cluster.ForEachMaster(context.Background(), func(_ context.Context, node *redis.Client) error {
 			node.AddHook(clockHook{c})

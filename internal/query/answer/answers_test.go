@@ -14,9 +14,9 @@ import (
 
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/commit"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
+	"tallyroll/tests/windowtest"
 )
 
 // Every question in testdata has the answer that follows it there. testdata/README says how they are written.
@@ -172,14 +172,9 @@ func (s *script) commit() {
 		cursor.Seq = s.seq
 		batch := window.NewBatch(layout)
 		for _, h := range s.hits {
-			batch.Add([]byte(h.Key), window.HashCounter([]byte(h.Key)), h.At.UnixMilli(), cursor.AsOf, h.N)
+			windowtest.AddHits(batch, h.Key, h.At.UnixMilli(), cursor.AsOf, h.N)
 		}
-		for shard := range layout.Shards {
-			w, err := commit.OpenWriter(ctx, s.rig.store, layout, name, shard)
-			require.NoError(s.t, err)
-			_, err = w.Commit(ctx, batch.Shard(shard), cursor)
-			require.NoError(s.t, err)
-		}
+		require.NoError(s.t, windowtest.CommitAll(ctx, s.rig.store, layout, name, batch, cursor))
 		s.hits = nil
 	}
 }

@@ -1,4 +1,4 @@
-package window_test
+package erase_test
 
 import (
 	"context"
@@ -20,132 +20,110 @@ import (
 	"tallyroll/internal/window/retier"
 	"tallyroll/internal/window/schema"
 	"tallyroll/tests/stack"
+	"tallyroll/tests/windowtest"
 )
 
-func (r *rig) erase(counters ...string) int {
-	r.t.Helper()
-	out, err := erase.Eraser{Reader: r.reader}.Erase(r.t.Context(), counters)
-	require.NoError(r.t, err)
-	return out.Counters
-}
+func init() { retier.ReplicationTime = 20 * time.Millisecond }
 
-// left returns which keys have anything of a counter.
-func (r *rig) left(counter string) (out []string) {
-	r.t.Helper()
-	ctx := r.t.Context()
-	out = stack.Scan(r.t, r.client, "test:*:h:*:"+counter)
-	for _, key := range stack.Scan(r.t, r.client, "test:*:names:*") {
-		if slices.Contains(r.client.ZRange(ctx, key, 0, -1).Val(), counter) {
-			out = append(out, key)
-		}
-	}
-	for _, key := range stack.Scan(r.t, r.client, "test:*:top:*") {
-		if strings.Contains(r.client.Get(ctx, key).Val(), counter) {
-			out = append(out, key)
-		}
-	}
-	return out
+var layout = windowtest.Layout
+
+type rig struct{ *windowtest.Rig }
+
+// TestStore runs every test of a rig, one suite for every kind of Redis.
+func TestStore(t *testing.T) {
+	windowtest.Suite[rig](t, nil)
 }
 
 // mustBeWhole checks that all hashes of a counter expire and have these hits. If there are any, its name is
 // listed.
 func (r *rig) mustBeWhole(counter string, now time.Time, want int64) {
-	r.t.Helper()
-	r.mustHold(counter, now, want)
-	r.mustExpire(r.left(counter))
-	r.at(now.Add(time.Second), func() {
-		page, err := r.reader.Names(r.t.Context(), read.NamesQuestion{Prefix: counter, Limit: 10})
+	r.T.Helper()
+	r.MustHold(counter, now, want)
+	r.MustExpire(r.Left(counter))
+	r.At(now.Add(time.Second), func() {
+		page, err := r.Reader.Names(r.T.Context(), read.NamesQuestion{Prefix: counter, Limit: 10})
 		if err != nil || slices.Contains(page.Counters, counter) != (want > 0) {
-			r.t.Errorf("%s is among the names %q, %v; want %v", counter, page.Counters, err, want > 0)
+			r.T.Errorf("%s is among the names %q, %v; want %v", counter, page.Counters, err, want > 0)
 		}
-		top, err := r.reader.Top(r.t.Context(), window.Last(720*time.Hour), 1000)
+		top, err := r.Reader.Top(r.T.Context(), window.Last(720*time.Hour), 1000)
 		at := slices.IndexFunc(top.Counters, func(c read.TopCounter) bool { return c.Counter == counter })
 		if err != nil || (at >= 0) != (want > 0) || top.Floor != 0 || at >= 0 && top.Counters[at].Total != want {
-			r.t.Errorf("the top list has %s at %d, %v: %+v; want %d", counter, at, err, top, want)
+			r.T.Errorf("the top list has %s at %d, %v: %+v; want %d", counter, at, err, top, want)
 		}
 	})
 }
 
 func (r *rig) TestErasureLeavesNothing(t *testing.T) {
-	now, s := time.Now(), r.open("HITS")
+	now, s := time.Now(), r.Open("HITS")
 	for i := range 10 {
 		for _, at := range []time.Time{now, now.Add(-3 * time.Hour), now.Add(-20 * 24 * time.Hour)} {
-			s.commit(fmt.Sprintf("shop.%d", i), at, 3)
-			s.commit(fmt.Sprintf("blog.%d", i), at, 3)
+			s.Commit(fmt.Sprintf("shop.%d", i), at, 3)
+			s.Commit(fmt.Sprintf("blog.%d", i), at, 3)
 		}
 	}
-	require.Equal(t, 2, r.erase("shop.3", "nobody", "blog.4"))
-	require.Equal(t, 0, r.erase("shop.3", "nobody", "blog.4"))
+	require.Equal(t, 2, r.Erase("shop.3", "nobody", "blog.4"))
+	require.Equal(t, 0, r.Erase("shop.3", "nobody", "blog.4"))
 	for _, counter := range []string{"shop.3", "blog.4", "nobody"} {
-		require.Empty(t, r.left(counter))
+		require.Empty(t, r.Left(counter))
 	}
-	out, err := erase.Eraser{Reader: r.reader}.EraseListed(t.Context(), "shop.", "")
+	out, err := erase.Eraser{Reader: r.Reader}.EraseListed(t.Context(), "shop.", "")
 	if err != nil || out.Counters != 9 || out.Next != "" {
 		t.Errorf("by prefix: %+v, %v; want 9", out, err)
 	}
 	for i := range 10 {
-		require.Empty(t, r.left(fmt.Sprintf("shop.%d", i)))
+		require.Empty(t, r.Left(fmt.Sprintf("shop.%d", i)))
 	}
-	require.GreaterOrEqual(t, len(r.left("blog.5")), 4)
-	if a := r.total("blog.5", 720*time.Hour, now.Add(time.Second)); a.Upper != 9 || !a.Complete {
+	require.GreaterOrEqual(t, len(r.Left("blog.5")), 4)
+	if a := r.Total("blog.5", 720*time.Hour, now.Add(time.Second)); a.Upper != 9 || !a.Complete {
 		t.Errorf("blog.5 has %+v, want 9", a)
 	}
 }
 
 // A writer remembers which expiries it has set and which names it has listed. After an erasure it must not.
 func (r *rig) TestErasedCounterIsListedAgain(t *testing.T) {
-	now, s := time.Now(), r.open("HITS")
-	s.commit("a", now, 3)
-	s.commit("a", now, 4)
-	require.Equal(t, 1, r.erase("a"))
+	now, s := time.Now(), r.Open("HITS")
+	s.Commit("a", now, 3)
+	s.Commit("a", now, 4)
+	require.Equal(t, 1, r.Erase("a"))
 	r.mustBeWhole("a", now, 0)
-	s.commit("a", now, 5)
+	s.Commit("a", now, 5)
 	r.mustBeWhole("a", now, 5)
-	s.commit("a", now, 6)
+	s.Commit("a", now, 6)
 	r.mustBeWhole("a", now, 11)
 }
 
 // A stream that is on no list is not in the way of an erasure, and learns of it all the same.
 func (r *rig) TestErasureBeforeATransaction(t *testing.T) {
-	now, next := time.Now(), r.addTrouble()
+	now, next := time.Now(), r.AddTrouble(t)
 	for _, stream := range []string{"HITS", "UNLISTED"} {
-		s := r.open(stream)
-		s.commit("a", now, 3)
+		s := r.Open(stream)
+		s.Commit("a", now, 3)
 		for range 2 {
-			next.Store(&trouble{before: func() { r.erase("a") }})
-			require.Equal(t, 1, s.commit("a", now, 3).Conflicts, stream)
+			next.Store(&windowtest.Trouble{Before: func() { r.Erase("a") }})
+			require.Equal(t, 1, s.Commit("a", now, 3).Conflicts, stream)
 		}
-		r.mustExpire(stack.Scan(t, r.client, "test:*:h:*:a"))
-		require.EqualValues(t, 3, r.total("a", time.Hour, now.Add(time.Second)).Upper, stream)
+		r.MustExpire(stack.Scan(t, r.Client, "test:*:h:*:a"))
+		require.EqualValues(t, 3, r.Total("a", time.Hour, now.Add(time.Second)).Upper, stream)
 	}
 }
 
 // What happens after an eraser has read the streams and their summaries: a new stream gets its first hits, or
 // a commit adds another counter to a summary.
 func (r *rig) TestErasureDuringACommit(t *testing.T) {
-	now, s, next := time.Now(), r.open("HITS"), r.addTrouble()
-	beside := sameShardAs("a")
-	s.commit("a", now, 3)
-	next.Store(&trouble{before: func() { s.commit(beside, now, 4) }})
-	r.erase("a")
+	now, s, next := time.Now(), r.Open("HITS"), r.AddTrouble(t)
+	beside := windowtest.SameShardAs("a")
+	s.Commit("a", now, 3)
+	next.Store(&windowtest.Trouble{Before: func() { s.Commit(beside, now, 4) }})
+	r.Erase("a")
 	r.mustBeWhole("a", now, 0)
 	r.mustBeWhole(beside, now, 4)
-	s.commit("a", now, 3)
-	next.Store(&trouble{before: func() {
-		require.NoError(t, r.store.AddStream(t.Context(), "NEW"))
-		r.open("NEW").commit("a", now, 4)
+	s.Commit("a", now, 3)
+	next.Store(&windowtest.Trouble{Before: func() {
+		require.NoError(t, r.Store.AddStream(t.Context(), "NEW"))
+		r.Open("NEW").Commit("a", now, 4)
 	}})
-	r.erase("a")
-	require.Empty(t, r.left("a"))
-}
-
-// sameShardAs returns another counter of the same shard.
-func sameShardAs(counter string) string {
-	beside := "b"
-	for shardOf(beside) != shardOf(counter) {
-		beside += "b"
-	}
-	return beside
+	r.Erase("a")
+	require.Empty(t, r.Left("a"))
 }
 
 // Unique values outlive the hits and names of the counter, and some come when its hashes have expired
@@ -153,13 +131,13 @@ func sameShardAs(counter string) string {
 func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	far := window.Layout{
-		Tiers: must(window.ParseTiers("1s/1m,1m/1h")), UniqueTiers: must(window.ParseUniqueTiers("5m/1h,1d/32d")), Shards: 4,
+		Tiers: windowtest.Must(window.ParseTiers("1s/1m,1m/1h")), UniqueTiers: windowtest.Must(window.ParseUniqueTiers("5m/1h,1d/32d")), Shards: 4,
 	}
-	store := schema.NewStore(r.client, "far")
+	store := schema.NewStore(r.Client, "far")
 	reader := read.NewReader(store)
 	require.NoError(t, store.EnsureLayout(ctx, far))
 	require.NoError(t, store.AddStream(ctx, "HITS"))
-	keys := func(pattern string) []string { return stack.Scan(t, r.client, "far:{*}:"+pattern) }
+	keys := func(pattern string) []string { return stack.Scan(t, r.Client, "far:{*}:"+pattern) }
 	count := func(seq uint64) {
 		t.Helper()
 		b := window.NewBatch(far)
@@ -171,12 +149,12 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 			hash := window.HashCounter([]byte(counter))
 			b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, unique.Of(fmt.Append(nil, seq)))
 		}
-		require.NoError(t, commitAll(ctx, store, far, b, cursorAt(seq, now)))
+		require.NoError(t, windowtest.CommitAll(ctx, store, far, "HITS", b, windowtest.CursorAt(seq, now)))
 	}
 	expire := func(patterns ...string) {
 		for _, pattern := range patterns {
 			for _, key := range keys(pattern) {
-				require.NoError(t, r.client.Del(ctx, key).Err())
+				require.NoError(t, r.Client.Del(ctx, key).Err())
 			}
 		}
 	}
@@ -193,10 +171,10 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 
 	count(1)
 	for _, key := range keys("u:*") {
-		lives, counter := r.client.TTL(ctx, key).Val(), key[strings.LastIndex(key, ":")+1:]
+		lives, counter := r.Client.TTL(ctx, key).Val(), key[strings.LastIndex(key, ":")+1:]
 		shard, _, _ := strings.Cut(key, "}")
-		if !slices.ContainsFunc(stack.Scan(t, r.client, shard+"}:*names:*"), func(set string) bool {
-			return r.client.ZScore(ctx, set, counter).Err() == nil && r.client.TTL(ctx, set).Val() >= lives
+		if !slices.ContainsFunc(stack.Scan(t, r.Client, shard+"}:*names:*"), func(set string) bool {
+			return r.Client.ZScore(ctx, set, counter).Err() == nil && r.Client.TTL(ctx, set).Val() >= lives
 		}) {
 			t.Errorf("%s lives %v, and is listed nowhere for as long", key, lives)
 		}
@@ -206,9 +184,10 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 
 	count(2)
 	expire("names:*", "h:*")
-	_, _, err := retier.Run(ctx, store, must(window.ParseTiers("1s/1m,1m/2h")), quiet)
+	quiet := func(string, int) {}
+	_, _, err := retier.Run(ctx, store, windowtest.Must(window.ParseTiers("1s/1m,1m/2h")), quiet)
 	require.NoError(t, err)
-	require.NoError(t, errOf(retier.Confirm(ctx, store, quiet)))
+	require.NoError(t, windowtest.ErrOf(retier.Confirm(ctx, store, quiet)))
 	eraseShop()
 }
 
@@ -216,19 +195,19 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 func (r *rig) TestErasureSendsFewCommands(t *testing.T) {
 	const most, streams = 60, 10
 	var commands atomic.Int64
-	r.addHook(t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
+	r.AddHook(t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
 		commands.Add(int64(len(cmds)))
 		return send(cmds)
 	})
 	countSent := func() int64 {
-		r.erase("nobody") // once before: the reader knows the streams, and the clock
+		r.Erase("nobody") // once Before: the reader knows the streams, and the clock
 		before := commands.Load()
-		r.erase("nobody")
+		r.Erase("nobody")
 		return commands.Load() - before
 	}
 	one := countSent()
 	for i := range streams {
-		require.NoError(t, r.store.AddStream(t.Context(), fmt.Sprint("MORE", i)))
+		require.NoError(t, r.Store.AddStream(t.Context(), fmt.Sprint("MORE", i)))
 	}
 	if all := countSent(); one > most || all-one > most*streams {
 		t.Errorf("it takes %d commands, and %d with %d more streams; want at most %d per stream", one, all, streams, most)
@@ -245,19 +224,19 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 		all[name] = new(hits)
 	}
 	began := time.Now()
-	require.NoError(t, r.store.AddStream(t.Context(), "MORE"))
+	require.NoError(t, r.Store.AddStream(t.Context(), "MORE"))
 	var running sync.WaitGroup
 	for _, stream := range []string{"HITS", "MORE"} {
-		for shard, w := range r.open(stream).writers {
-			mine := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return shardOf(name) != shard })
+		for shard, w := range r.Open(stream).Writers {
+			mine := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return windowtest.ShardOf(name) != shard })
 			running.Go(func() {
 				for seq := range uint64(commits) {
 					b := window.NewBatch(layout)
 					for _, name := range mine {
-						counterHit{name, began.UnixMilli(), began.UnixMilli(), 1}.addTo(b)
+						windowtest.AddHits(b, name, began.UnixMilli(), began.UnixMilli(), 1)
 						all[name].begun.Add(1)
 					}
-					got, err := w.Commit(t.Context(), b.Shard(shard), cursorAt(seq+1, began))
+					got, err := w.Commit(t.Context(), b.Shard(shard), windowtest.CursorAt(seq+1, began))
 					if err != nil || got.Failed != nil {
 						t.Errorf("commit: %v, failed %v", err, got.Failed)
 						return
@@ -275,7 +254,7 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 			for _, name := range some {
 				all[name].least.Store(all[name].done.Load())
 			}
-			if _, err := (erase.Eraser{Reader: r.reader}).Erase(t.Context(), some); err != nil {
+			if _, err := (erase.Eraser{Reader: r.Reader}).Erase(t.Context(), some); err != nil {
 				t.Errorf("erase: %v", err)
 				return
 			}
@@ -286,7 +265,7 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 	})
 	running.Wait()
 	for name, hits := range all {
-		a, done := r.total(name, time.Hour, began.Add(time.Second)), hits.done.Load()
+		a, done := r.Total(name, time.Hour, began.Add(time.Second)), hits.done.Load()
 		if least, most := done-hits.most.Load(), done-hits.least.Load(); a.Upper != a.Lower || a.Upper < least || a.Upper > most {
 			t.Errorf("%s has %+v, want %d to %d", name, a, least, most)
 		}
@@ -294,18 +273,15 @@ func (r *rig) TestErasuresAndCommitsAtOnce(t *testing.T) {
 	}
 }
 
-// Hashes may have expired under a clock that was ahead. A writer must not rely on what it has set before.
-func (r *rig) TestExpiriesAreSetAgainAfterAFallOfTheClock(t *testing.T) {
-	now, s := time.Now(), r.open("HITS")
-	later := now.Add(100 * 24 * time.Hour)
-	s.commit("a", now, 3)
-	r.at(later, func() {
-		s.commit(sameShardAs("a"), later, 1)
-		for _, key := range r.left("a") {
-			require.NoError(t, r.client.Del(t.Context(), key).Err()) // it expires
-		}
-	})
-	s.commit("a", now, 4)
-	require.GreaterOrEqual(t, len(r.left("a")), len(layout.Tiers)+1)
-	r.mustExpire(r.left("a"))
+// An erasure removes logs with everything else, and the writer begins again.
+func (r *rig) TestErasureRemovesLogs(t *testing.T) {
+	r.WithLogs(100)
+	now, s := time.Now(), r.Open("HITS")
+	s.Commit("a", now, 1)
+	require.Equal(t, 1, r.Erase("a"))
+	require.Empty(t, r.Left("a"))
+	s.Commit("a", now, 2)
+	require.Equal(t, int64(2), r.Total("a", time.Minute, now.Add(time.Second)).Upper)
+	require.Len(t, r.LogsOf("a"), 1)
+	r.MustExpire(r.LogsOf("a"))
 }

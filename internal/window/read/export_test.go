@@ -1,6 +1,7 @@
-package window_test
+package read_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +14,7 @@ import (
 
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
-	"tallyroll/tests/stack"
+	"tallyroll/tests/windowtest"
 )
 
 // A row for each counter and closed step that has hits, with exactly those hits: whatever tiers, hashes,
@@ -21,23 +22,22 @@ import (
 // of the same range.
 func TestExportIsExact(t *testing.T) {
 	t.Parallel()
-	b := startServer(t)
-	clock := stack.WatchClock(b.client)
+	b := windowtest.Server(t)
 	exported, cut, equal := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
-		layout := genLayout.Draw(rt, "layout")
+		layout := windowtest.GenLayout.Draw(rt, "layout")
 		ms := time.Duration(rapid.IntRange(0, 999).Draw(rt, "ms")) * time.Millisecond
-		w := newTruth(rt, b, clock, layout, time.Now().Truncate(time.Second).Add(ms))
-		w.asOf = w.now.Add(-time.Duration(rapid.SampledFrom([]int{0, 1, 3, 100, 2000}).Draw(rt, "as_of ago")) * time.Second)
-		w.since = w.now.Add(-2 * layout.Tiers[len(layout.Tiers)-1].Window).UnixMilli()
-		now, asOf, reader := w.now.UnixMilli(), w.asOf.UnixMilli(), w.reader
+		w := windowtest.NewTruth(rt, b, layout, time.Now().Truncate(time.Second).Add(ms))
+		w.AsOf = w.Now.Add(-time.Duration(rapid.SampledFrom([]int{0, 1, 3, 100, 2000}).Draw(rt, "as_of ago")) * time.Second)
+		w.Since = w.Now.Add(-2 * layout.Tiers[len(layout.Tiers)-1].Window).UnixMilli()
+		now, asOf, reader := w.Now.UnixMilli(), w.AsOf.UnixMilli(), w.Reader
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0)) // rapid would draw few hits, and all of now
 		near := func(label string, until int64) int64 {                     // of each tier's time alike
 			reach := rapid.SampledFrom(layout.Tiers).Draw(rt, label+" tier").Window.Milliseconds()
 			return until - 1 - random.Int64N(reach)
 		}
-		require.NoError(rt, w.count(ctx, random, random.IntN(200)))
+		require.NoError(rt, w.Count(ctx, random, random.IntN(200)))
 
 		q := read.ExportQuestion{From: window.Now, To: window.Now}
 		q.Prefix = rapid.SampledFrom([]string{"", "", "shop", "shop.", "zz"}).Draw(rt, "prefix")
@@ -77,7 +77,7 @@ func TestExportIsExact(t *testing.T) {
 			if pages++; pages > 10_000 {
 				return fmt.Errorf("still more behind %+v", page.Next)
 			}
-			if !page.Complete && e.Range.From >= w.since && page.AsOf == asOf {
+			if !page.Complete && e.Range.From >= w.Since && page.AsOf == asOf {
 				return fmt.Errorf("page %+v is not complete", page)
 			}
 			return nil
@@ -96,9 +96,9 @@ func TestExportIsExact(t *testing.T) {
 			got[cell{row.Counter, row.From}] = row.Hits
 			sums[row.Counter] += row.Hits
 		}
-		for _, h := range w.hits {
-			if strings.HasPrefix(h.counter, q.Prefix) && h.at >= e.Range.From && h.at < e.Range.To {
-				want[cell{h.counter, h.at - h.at%step}] += h.n
+		for _, h := range w.Hits {
+			if strings.HasPrefix(h.Counter, q.Prefix) && h.At >= e.Range.From && h.At < e.Range.To {
+				want[cell{h.Counter, h.At - h.At%step}] += h.N
 			}
 		}
 		require.Equal(rt, want, got, "%+v", e)
@@ -107,7 +107,7 @@ func TestExportIsExact(t *testing.T) {
 			cut++
 		}
 		reader.MaxCells = 0
-		for _, counter := range truthNames {
+		for _, counter := range windowtest.TruthNames {
 			if !strings.HasPrefix(counter, q.Prefix) || e.Range.From == e.Range.To {
 				continue
 			}
@@ -131,20 +131,45 @@ func TestExportIsExact(t *testing.T) {
 	}
 }
 
+// readExport reads all rows of an export, which must come in order.
+func readExport(ctx context.Context, reader *read.Reader, e read.Export, check func(read.ExportPage) error) (
+	rows []read.ExportRow, err error,
+) {
+	for at := (read.ExportPlace{}); ; {
+		page, err := reader.ExportPage(ctx, e, at)
+		if err == nil {
+			err = check(page)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Rows {
+			if n := len(rows); n > 0 && (row.Counter < rows[n-1].Counter || row.Counter == rows[n-1].Counter && row.From <= rows[n-1].From) {
+				return nil, fmt.Errorf("%+v after %+v", row, rows[n-1])
+			}
+			rows = append(rows, row)
+		}
+		if !page.More {
+			return rows, nil
+		}
+		at = page.Next
+	}
+}
+
 func (r *rig) TestExportHasWhatIsClosed(t *testing.T) {
-	ctx, s := t.Context(), r.open("HITS")
+	ctx, s := t.Context(), r.Open("HITS")
 	now := time.Now().UTC().Truncate(time.Minute).Add(30 * time.Second)
 	asOf, batch := now.Add(-20*time.Second), window.NewBatch(layout)
 	for i, counter := range []string{"open", "b", "a"} {
 		at := asOf.Add(-time.Minute * time.Duration(i))
-		counterHit{counter, at.UnixMilli(), asOf.UnixMilli(), int64(i + 1)}.addTo(batch)
+		windowtest.AddHits(batch, counter, at.UnixMilli(), asOf.UnixMilli(), int64(i+1))
 	}
-	s.commitBatch(batch, cursorAt(1, asOf))
+	s.CommitBatch(batch, windowtest.CursorAt(1, asOf))
 	hour := read.ExportQuestion{From: now.Add(-time.Hour).UnixMilli(), To: now.UnixMilli(), Step: time.Minute}
-	r.at(now, func() {
-		e, err := r.reader.BeginExport(ctx, hour)
+	r.At(now, func() {
+		e, err := r.Reader.BeginExport(ctx, hour)
 		require.NoError(t, err)
-		rows, err := readExport(ctx, r.reader, e, func(read.ExportPage) error { return nil })
+		rows, err := readExport(ctx, r.Reader, e, func(read.ExportPage) error { return nil })
 		require.NoError(t, err)
 		got := ""
 		for _, row := range rows {
@@ -154,12 +179,12 @@ func (r *rig) TestExportHasWhatIsClosed(t *testing.T) {
 			t.Errorf("%+v, to %s:\n%s", e, time.UnixMilli(e.Range.To), got)
 		}
 		e.Range.To += 60_000 // as if as_of had gone back since
-		require.ErrorIs(t, errOf(r.reader.ExportPage(ctx, e, read.ExportPlace{})), read.ErrReopened)
+		require.ErrorIs(t, windowtest.ErrOf(r.Reader.ExportPage(ctx, e, read.ExportPlace{})), read.ErrReopened)
 		for want, q := range map[string]read.ExportQuestion{
 			"is later than now": {From: hour.From, To: hour.To + 7_200_000},
 			"is not before to":  {From: hour.To + 1000, To: window.Now},
 		} {
-			require.ErrorContains(t, errOf(r.reader.BeginExport(ctx, q)), want)
+			require.ErrorContains(t, windowtest.ErrOf(r.Reader.BeginExport(ctx, q)), want)
 		}
 	})
 }

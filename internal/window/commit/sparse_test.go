@@ -1,0 +1,144 @@
+package commit_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/commit"
+	"tallyroll/internal/window/read"
+	"tallyroll/tests/stack"
+	"tallyroll/tests/windowtest"
+)
+
+// A rare counter has one key, and is in every answer; a busy one has hashes, and both add up. Another writer
+// learns the size from Redis.
+func (r *rig) TestRareCounterHasALog(t *testing.T) {
+	r.WithLogs(12)
+	now := time.Now()
+	s := r.Open("HITS")
+	first := s.Commit("rare", now.Add(-3*time.Second), 2)
+	later := s.Commit("rare", now.Add(-2*time.Second), 1)
+	once := 1 + 2 + 1 + len(windowtest.SparseLayout.Tiers)
+	require.Equal(t, first.Commands-once, later.Commands,
+		"SET, the name and its expiry, the note for erasers, and the sum's expiries come once")
+	hashes := func() []string { return stack.Scan(t, r.Client, "test:*:h:*:rare") }
+	require.Len(t, r.LogsOf("rare"), 1)
+	require.Empty(t, hashes())
+	r.MustExpire(r.LogsOf("rare"))
+	require.Equal(t, int64(3), r.Total("rare", time.Hour, now).Upper)
+	second := r.Open("HITS")
+	for range 3 {
+		second.Commit("rare", now.Add(-time.Second), 1)
+	}
+	require.Len(t, hashes(), len(layout.Tiers), "of a counter that has become busy")
+	for _, length := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 32 * 24 * time.Hour} {
+		a := r.Total("rare", length, now)
+		require.Equal(t, window.Estimate{Total: 6, Lower: 6, Upper: 6}, a.Estimate, "in %s", length)
+	}
+	// What lies between two hits of the log is known to the second, whatever the tier.
+	from := now.Add(-20 * 24 * time.Hour).Truncate(time.Second).Add(1500 * time.Millisecond)
+	s = r.Open("HITS")
+	s.Commit("old", from.Add(-time.Minute), 5)
+	s.Commit("old", from.Add(time.Minute), 7)
+	span := window.Between(from.UnixMilli(), window.Now)
+	got, err := r.Reader.Answer(t.Context(), []window.Question{{Counter: "old", Span: span}})
+	require.NoError(t, err)
+	require.Equal(t, window.Estimate{Total: 7, Lower: 7, Upper: 7}, got.Answers[0].Estimate)
+	series, err := r.Reader.Series(t.Context(), []window.SeriesQuestion{{Counter: "rare", Span: window.Last(time.Hour)}})
+	require.NoError(t, err)
+	sum := int64(0)
+	for _, n := range series[0].Counts {
+		sum += n
+	}
+	require.Equal(t, int64(6), sum)
+	top, err := r.Reader.Top(t.Context(), window.Last(time.Hour), 3)
+	require.NoError(t, err)
+	require.Equal(t, "rare", top.Counters[0].Counter)
+	names, err := r.Reader.Names(t.Context(), read.NamesQuestion{Limit: 9})
+	require.NoError(t, err)
+	require.Equal(t, []string{"old", "rare"}, names.Counters)
+}
+
+// What another program has written to the key of a log counts nowhere, and both sides name the key.
+func (r *rig) TestForeignLogIsReported(t *testing.T) {
+	for what, write := range map[string]func(key string) error{
+		"a string":        func(key string) error { return r.Client.Set(t.Context(), key, "\x0e\x0e\x0e", 0).Err() },
+		"an empty string": func(key string) error { return r.Client.Set(t.Context(), key, "", 0).Err() },
+		"a hash":          func(key string) error { return r.Client.HSet(t.Context(), key, "a", 1).Err() },
+	} {
+		for _, before := range []bool{true, false} { // the writer's first hit
+			r.WithLogs(100)
+			now := time.Now()
+			r.Open("HITS").Commit("a", now, 1)
+			logs := r.LogsOf("a")
+			require.NoError(t, r.Client.Del(t.Context(), logs...).Err())
+			s := r.Open("HITS")
+			if !before {
+				s.Commit("a", now, 1)
+			}
+			require.NoError(t, r.Client.Del(t.Context(), logs...).Err())
+			require.NoError(t, write(logs[0]))
+			got, err := s.Try("a", now, 3)
+			require.NoError(t, err, what)
+			require.NotNil(t, got.Failed, "%s, %v", what, before)
+			require.Equal(t, logs[0], got.Failed.Key)
+			_, err = r.Reader.Answer(t.Context(), []window.Question{{Counter: "a", Span: window.Last(time.Minute)}})
+			if what != "an empty string" { // which was deleted
+				require.ErrorContains(t, err, logs[0], "%s, %v", what, before)
+			}
+		}
+	}
+}
+
+// A log that is gone comes back with a header, and its hits that are lost are reported.
+func (r *rig) TestDeletedLogComesBack(t *testing.T) {
+	r.WithLogs(100)
+	now, s := time.Now(), r.Open("HITS")
+	s.Commit("a", now, 1)
+	logs := r.LogsOf("a")
+	require.NoError(t, r.Client.Del(t.Context(), logs...).Err())
+	require.NotNil(t, s.Commit("a", now, 1).Failed)
+	require.Nil(t, s.Commit("a", now, 1).Failed)
+	require.Equal(t, int64(1), r.Total("a", time.Minute, now.Add(time.Second)).Upper)
+	r.MustExpire(logs)
+}
+
+// A writer that is fenced after a lost reply takes the hits for counted, wherever the other one has put them.
+func (r *rig) TestFencedWriterFindsItsHitsOnEitherSide(t *testing.T) {
+	next := r.AddTrouble(t)
+	for i, most := range [][2]int{{100, 0}, {0, 100}} { // the logs of the first writer, and of the other
+		r.WithLogs(most[0])
+		now, counter := time.Now(), fmt.Sprintf("a%d", i)
+		s := r.Open("HITS")
+		s.Commit(counter, now, 1)
+		next.Store(&windowtest.Trouble{Lost: true, Before: func() {
+			require.NoError(t, r.FlushAll(t.Context())) // so that EXEC fails
+			r.Store.MaxLogBytes = most[1]
+			other := r.Open("HITS")
+			require.NoError(t, r.Store.EnsureLayout(t.Context(), windowtest.SparseLayout))
+			for range 3 {
+				other.Commit(counter, now, 1)
+			}
+		}})
+		got, err := s.Try(counter, now, 1)
+		require.ErrorIs(t, err, commit.ErrFenced)
+		require.Nil(t, got.Failed, "with logs of %d bytes after %d", most[1], most[0])
+	}
+}
+
+// A repeated commit chooses the same side, and only a commit that is known to have run changes sizes.
+func (r *rig) TestLostReplyOfALog(t *testing.T) {
+	r.WithLogs(8) // the header and two hits
+	next := r.AddTrouble(t)
+	now, s := time.Now(), r.Open("HITS")
+	s.Commit("a", now, 1)
+	for range 3 {
+		next.Store(&windowtest.Trouble{Lost: true})
+		require.Nil(t, s.Commit("a", now, 1).Failed)
+	}
+	require.Equal(t, int64(4), r.Total("a", time.Minute, now.Add(time.Second)).Upper)
+}
