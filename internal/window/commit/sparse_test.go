@@ -1,10 +1,14 @@
 package commit_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
@@ -141,4 +145,40 @@ func (r *rig) TestLostReplyOfALog(t *testing.T) {
 		require.Nil(t, s.Commit("a", now, 1).Failed)
 	}
 	require.Equal(t, int64(4), r.Total("a", time.Minute, now.Add(time.Second)).Upper)
+}
+
+// A writer that has read EXEC's reply asks about a log that another stream began. If the connection breaks
+// there, and Redis has lost the transaction, the writer repeats it with all expiries and registers.
+func (r *rig) TestTransactionThatIsLostBeforeItsCheck(t *testing.T) {
+	r.WithLogs(100)
+	now := time.Now()
+	begin := func() {
+		require.NoError(t, r.FlushAll(t.Context()))
+		require.NoError(t, r.Store.EnsureLayout(t.Context(), r.Layout))
+		require.NoError(t, r.Store.AddStream(t.Context(), "HITS"))
+		r.Open("MORE").Commit("a", now, 1)
+	}
+	begin()
+	s := r.Open("HITS")
+	var lost atomic.Bool
+	r.AddHook(t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
+		if cmds[0].Name() == "getrange" && lost.CompareAndSwap(false, true) {
+			begin()
+			return windowtest.FailAll(cmds, io.ErrUnexpectedEOF)
+		}
+		return send(cmds)
+	})
+	b := window.NewBatch(r.Layout)
+	windowtest.AddVisits(b, "a", now, 0, 3)
+	got, err := s.Of("a").Commit(t.Context(), b.Shard(windowtest.ShardOf("a")), windowtest.CursorAt(1, now))
+	require.NoError(t, err)
+	require.Nil(t, got.Failed)
+	require.True(t, lost.Load())
+	require.Equal(t, int64(4), r.Total("a", time.Hour, now).Upper)
+	cells := stack.Scan(t, r.Client, "test:*:u:*:a")
+	require.Len(t, cells, len(r.Layout.UniqueTiers))
+	for _, key := range cells {
+		require.Equal(t, int64(3), r.Client.PFCount(t.Context(), key).Val())
+	}
+	r.MustExpire(append(append(cells, r.LogsOf("a")...), stack.Scan(t, r.Client, "test:*:h:*")...))
 }
