@@ -405,9 +405,9 @@ func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse
 	return out
 }
 
-// metadata tells later filters of Envoy what was decided about each limit, also about those that let a request
-// pass: one in shadow mode that would refuse is a reason to choose another route. It is nil if no limit was
-// decided about.
+// metadata tells later filters of Envoy what was decided about each limit, also about those that let a
+// request pass: one in shadow mode that would refuse is a reason to choose another route. It is nil if no
+// limit was decided about.
 func (a *envoyRequest) metadata(v *verdict) *structpb.Struct {
 	var limits []*structpb.Value
 	for i, indexes := range a.byDescriptor {
