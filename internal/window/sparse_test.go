@@ -109,7 +109,7 @@ func TestBusyCountersGoIntoTheTiers(t *testing.T) {
 		s := b.Shard(0)
 		s.Place(20, func(_ uint64, epoch int64) int { return c.sizes[epoch] })
 		s.Place(0, func(uint64, int64) int { return math.MaxInt }) // what has been decided stays
-		counter := &s.Counters[0]
+		counter := &s.Counters[1]                                  // behind the sum of all hits
 		if counter.IsSparse() != c.sparse || counter.LogBytes() != c.waiting {
 			t.Errorf("%s: sparse %v with %d bytes; want %+v", what, counter.IsSparse(), counter.LogBytes(), c)
 		}
@@ -136,7 +136,7 @@ func TestLateHitsAreInNoLog(t *testing.T) {
 		}
 		s := b.Shard(0)
 		s.Place(math.MaxInt, func(uint64, int64) int { return 0 })
-		c := &s.Counters[0]
+		c := &s.Counters[1] // behind the sum of all hits
 		for _, cell := range s.LogCells(c, nil) {
 			if second := s.NamesTier.CellStart(cell.Cell) / 1000; hits[second] != cell.N {
 				t.Fatalf("the log has %d hits of second %d, want %d", cell.N, second, hits[second])
