@@ -75,6 +75,7 @@ type Limit struct {
 	TTL time.Duration
 	// Unlimited allows every take, and counts none. Max is 0 then.
 	Unlimited bool
+	Count     Count
 }
 
 // MaxTake returns the most hits that a request can have under the limit.

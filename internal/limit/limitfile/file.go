@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/limit"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/yamlfile"
@@ -28,7 +29,7 @@ const MaxName = 64
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl and envoy"
+const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl, count and envoy"
 
 var (
 	duration = yamlfile.Matching(human.DurationPattern())
@@ -48,6 +49,7 @@ var (
 		{Name: "mode", Schema: yamlfile.Enum(limit.Modes), Doc: "shadow decides and counts, and refuses nothing"},
 		{Name: "share{}", Schema: shareForm.Schema(), Doc: "what a process takes at once, to decide by itself"},
 		{Name: "ttl", Schema: duration, Doc: "how long ids of takes are remembered; default 10m"},
+		{Name: "count{}", Schema: countForm.Schema(), Doc: "counters of what is decided; none by default"},
 		{Name: "key", Schema: yamlfile.Text, Doc: "template of the key that hits are kept under; default {key}"},
 		{Name: "envoy{}", Schema: yamlfile.Schema{"anyOf": []yamlfile.Schema{envoyForm.Schema(),
 			yamlfile.List(envoyForm.Schema(), MaxDescriptors)}}, Doc: "descriptors of Envoy that select the limit"},
@@ -55,6 +57,14 @@ var (
 	shareForm = yamlfile.Form{
 		{Name: "hits", Required: true, Schema: hits, Doc: "at most so many at once"},
 		{Name: "for", Required: true, Schema: duration, Doc: "then what is not spent is given back"},
+	}
+	counterName = yamlfile.Matching(limit.CounterPattern)
+	countForm   = yamlfile.Form{
+		{Name: "allowed", Schema: counterName, Doc: "hits of allowed takes; if they are settled, the settled number"},
+		{Name: "refused", Schema: counterName, Doc: "hits of refused takes"},
+		{Name: "returned", Schema: counterName, Doc: "hits given back, or that a later settlement took away"},
+		{Name: "would_refuse", Schema: counterName, Doc: "hits that would have been refused, in shadow mode"},
+		{Name: "unbounded", Schema: yamlfile.Bool, Doc: "allow keys of which clients can make any number"},
 	}
 )
 
@@ -157,6 +167,12 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			return nil, 0, err
 		}
 	}
+	if count := fields["count"]; count != nil {
+		l.Count, err = parseCount(count, l)
+		if err != nil {
+			return nil, 0, err
+		}
+	}
 	err = l.Check()
 	var bad *limit.FieldError
 	if errors.As(err, &bad) {
@@ -191,4 +207,47 @@ func parseShare(node *yaml.Node) (s limit.Share, err error) {
 		return s, yamlfile.Errorf(fields["for"].Line, "share: for: %v", err)
 	}
 	return s, nil
+}
+
+var counterPattern = regexp.MustCompile(limit.CounterPattern)
+
+func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
+	fields, err := yamlfile.Fields(node, "count", countForm.Names()...)
+	if err != nil {
+		return c, err
+	}
+	for i, into := range []*limit.CounterName{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse} {
+		name := countForm[i].Name
+		field := fields[name]
+		if field == nil {
+			continue
+		}
+		*into = limit.CounterName(field.Value)
+		prefix := into.Prefix(l.Name)
+		if !counterPattern.MatchString(field.Value) || len(prefix) > limit.MaxCounterPrefix ||
+			hit.CheckName([]byte(prefix)) != nil {
+			return c, yamlfile.Errorf(field.Line, "count: %s: %q: must be text that ends with .{key}, such as "+
+				"usage.{limit}.{key}: at most %d bytes before {key}, a dot after {limit}, and no other braces", name,
+				field.Value, limit.MaxCounterPrefix)
+		}
+	}
+	if c == (limit.Count{}) {
+		return c, yamlfile.Errorf(node.Line, "count: names no counter: must have allowed, refused, returned or "+
+			"would_refuse")
+	}
+	if unbounded := fields["unbounded"]; unbounded != nil {
+		switch is, err := strconv.ParseBool(unbounded.Value); {
+		case err != nil:
+			return c, yamlfile.Errorf(unbounded.Line, "count: unbounded: %q: must be true or false", unbounded.Value)
+		case is:
+			return c, nil
+		}
+	}
+	for _, v := range l.Key.Variables() {
+		if v != VarKey && v != VarMethod {
+			return c, yamlfile.Errorf(node.Line, "count: the limit's key %s has {%s}, of which clients can make any "+
+				"number of values, and each counter is kept for a month: leave count out, or add unbounded: true", l.Key, v)
+		}
+	}
+	return c, nil
 }
