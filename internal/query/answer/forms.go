@@ -10,6 +10,7 @@ import (
 
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/calendar"
 )
 
 // TotalAnswer has a total for each counter and window, all of one moment.
@@ -145,8 +146,8 @@ func (l *SeriesLines) seriesOf(key string, f window.Series, begun int) Series {
 		Key: key, Step: stepText(f), AsOf: Time(f.AsOf), Complete: f.Complete && !f.Asked.Outruns(f.AsOf),
 		CountingSince: Since(f.CountingSince), Points: make([][2]int64, 0, len(f.Counts)-begun),
 	}
-	if steps, ok := f.Steps.(calendarSteps); ok {
-		out.TZ = steps.zone.String()
+	if steps, ok := f.Steps.(calendar.Steps); ok {
+		out.TZ = steps.Zone.String()
 	}
 	for j, n := range f.Counts[begun:] {
 		out.Points = append(out.Points, [2]int64{f.Start(begun + j), n})
@@ -245,8 +246,8 @@ func firstStep(found []window.Series) int {
 }
 
 func zoneOf(f window.Series) *time.Location {
-	if steps, ok := f.Steps.(calendarSteps); ok {
-		return steps.zone
+	if steps, ok := f.Steps.(calendar.Steps); ok {
+		return steps.Zone
 	}
 	return time.UTC
 }
@@ -266,3 +267,19 @@ func columnName(key string) string {
 
 // othersKey is what a table calls the sum of the groups that it does not list, allKey that of all hits.
 const othersKey, allKey = "others", "all"
+
+// Time returns a moment in the form that answers have.
+func Time(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
+
+// Since is when counting began, or the zero time, which answers omit, if that is unknown.
+func Since(milli int64) time.Time {
+	if milli == 0 {
+		return time.Time{}
+	}
+	return Time(milli)
+}
+
+var SinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
+
+// SecondsSince is never negative, because clocks are estimates.
+func SecondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }

@@ -11,6 +11,7 @@ import (
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/calendar"
 )
 
 // Input is a request's counters and time, not yet checked. Each resource uses some of the fields.
@@ -85,7 +86,7 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 	case len(in.Windows) > 0:
 		return in.Periods()
 	case in.tz != "":
-		return nil, web.BadInput("tz", "only for the windows %s", calendarHint)
+		return nil, web.BadInput("tz", "only for the windows %s", calendar.WindowHint)
 	case in.from != "":
 		return in.rangePeriod()
 	case in.to != "":
@@ -144,29 +145,37 @@ func (in *Input) seriesPeriod() (out period) {
 	return out
 }
 
-func (in *Input) hasCalendarWindow() bool { return slices.ContainsFunc(in.Windows, isCalendar) }
+func (in *Input) hasCalendarWindow() bool { return slices.ContainsFunc(in.Windows, calendar.IsWindow) }
 
 // readStep reads the zone first, because 1d is a day of 23 to 25 hours in a zone and a step of 24 hours
 // without one.
 func (in *Input) readStep(q *window.SeriesQuestion) error {
-	zone, err := parseZone(in.tz)
+	zone, err := in.zone()
 	if err != nil {
 		return err
 	}
-	if steps, ok := parseSteps(in.step, zone); ok {
+	if steps, ok := calendar.ParseSteps(in.step, zone); ok {
 		q.Steps = steps
 		return nil
 	}
 	if in.tz != "" && !in.hasCalendarWindow() {
 		return web.BadInput("tz", "only for the steps %s, and the windows %s: all others are the same in every zone",
-			stepHint, calendarHint)
+			calendar.StepHint, calendar.WindowHint)
 	}
 	if in.step == "" {
 		return nil
 	}
 	q.Step, err = api.ParseDuration("step", in.step)
-	web.AddHint(err, stepHint+", the days, weeks, months or years of tz")
+	web.AddHint(err, calendar.StepHint+", the days, weeks, months or years of tz")
 	return err
+}
+
+func (in *Input) zone() (*time.Location, error) {
+	zone, err := calendar.ParseZone(in.tz)
+	if err != nil {
+		return nil, web.BadInput("tz", "%v", err)
+	}
+	return zone, nil
 }
 
 func (in *Input) CheckKeys(most int) error {
@@ -200,20 +209,20 @@ func (in *Input) Periods() ([]period, error) {
 	if err != nil {
 		return nil, err
 	}
-	zone, err := parseZone(in.tz)
+	zone, err := in.zone()
 	if err != nil {
 		return nil, err
 	}
 	periods, anyCalendar := make([]period, len(in.Windows)), false
 	for i, text := range in.Windows {
-		if in.hasCalendars && isCalendar(text) {
-			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar{text, zone}}}, true
+		if in.hasCalendars && calendar.IsWindow(text) {
+			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar.Window{Name: text, Zone: zone}}}, true
 			continue
 		}
 		length, err := api.ParseDuration(in.WindowsParam, text)
 		if err != nil {
 			if in.hasCalendars {
-				web.AddHint(err, calendarHint)
+				web.AddHint(err, calendar.WindowHint)
 			}
 			return nil, err
 		}
@@ -221,7 +230,7 @@ func (in *Input) Periods() ([]period, error) {
 	}
 	if in.tz != "" && !anyCalendar {
 		return nil, web.BadInput("tz", "only for the windows %s: all windows of this request are durations",
-			calendarHint)
+			calendar.WindowHint)
 	}
 	return periods, nil
 }

@@ -1,4 +1,4 @@
-package answer
+package calendar
 
 import (
 	"math/rand/v2"
@@ -23,7 +23,7 @@ var drawnZones = []string{
 func drawMoment(t *testing.T, random *rand.Rand) (name string, zone *time.Location, at int64) {
 	t.Helper()
 	name = drawnZones[random.IntN(len(drawnZones))]
-	zone, err := parseZone(name)
+	zone, err := ParseZone(name)
 	require.NoError(t, err)
 	first := time.Date(1985, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	at = first + random.Int64N(time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()-first)
@@ -43,21 +43,21 @@ func TestCalendarWindowHoldsItsDate(t *testing.T) {
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		at := in(now - 1)
 		for window, date := range map[string]time.Time{
-			today: at, thisWeek: at.AddDate(0, 0, -(int(at.Weekday())+6)%7), thisMonth: time.Date(at.Year(), at.Month(), 1, 12, 0, 0, 0, zone),
-			thisYear: time.Date(at.Year(), time.January, 1, 12, 0, 0, 0, zone),
+			Today: at, Week: at.AddDate(0, 0, -(int(at.Weekday())+6)%7), Month: time.Date(at.Year(), at.Month(), 1, 12, 0, 0, 0, zone),
+			Year: time.Date(at.Year(), time.January, 1, 12, 0, 0, 0, zone),
 		} {
-			r := calendar{window, zone}.Range(now)
+			r := Window{window, zone}.Range(now)
 			if r.To != now || r.From >= now {
 				t.Fatalf("%s in %s at %v: %+v", window, name, at, r)
 			}
 			checkFirst(t, window+" in "+name, in(r.From), date)
 		}
-		y := calendar{yesterday, zone}.Range(now)
-		end := calendar{today, zone}.Range(now + 1).From
+		y := Window{Yesterday, zone}.Range(now)
+		end := Window{Today, zone}.Range(now + 1).From
 		if y.To != end || y.From >= y.To {
 			t.Fatalf("yesterday in %s at %v: %v to %v, and today begins at %v", name, in(now), in(y.From), in(y.To), in(end))
 		}
-		if before := (calendar{today, zone}).Range(end); before.From != y.From {
+		if before := (Window{Today, zone}).Range(end); before.From != y.From {
 			t.Fatalf("yesterday in %s at %v begins at %v, but the day that had then ended at %v", name, in(now), in(y.From), in(before.From))
 		}
 	}
@@ -88,7 +88,7 @@ func TestCalendarStepsFollowWithoutGaps(t *testing.T) {
 		name, zone, at := drawMoment(t, random)
 		in := func(milli int64) time.Time { return time.UnixMilli(milli).In(zone) }
 		for _, step := range []string{"1d", "1w", "1mo", "1y"} {
-			s, ok := parseSteps(step, zone)
+			s, ok := ParseSteps(step, zone)
 			if !ok {
 				t.Fatalf("no steps of %s", step)
 			}
@@ -112,7 +112,7 @@ func TestCalendarStepsFollowWithoutGaps(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "24h", "7d", "2d", "1M", "2y", "1month", "month", "1w2d"} {
-		if s, ok := parseSteps(text, time.UTC); ok {
+		if s, ok := ParseSteps(text, time.UTC); ok {
 			t.Errorf("%q is %v", text, s)
 		}
 	}
@@ -121,33 +121,33 @@ func TestCalendarStepsFollowWithoutGaps(t *testing.T) {
 func TestOddDaysHaveTheirHours(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ zone, window, now, from, to string }{
-		{"Europe/Berlin", today, "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", ""},                         // 23 hours, all but a second
-		{"Europe/Berlin", yesterday, "2026-03-30T10:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"}, // 23 hours
-		{"Europe/Berlin", yesterday, "2026-10-26T10:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"}, // 25 hours
-		{"Europe/Berlin", thisWeek, "2026-10-26T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Monday
-		{"Europe/Berlin", thisWeek, "2026-11-01T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Sunday
-		{"Europe/Berlin", thisMonth, "2026-10-31T23:30:00Z", "2026-10-31T23:00:00Z", ""},                     // already November
-		{"America/Sao_Paulo", today, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", ""},                     // begins at 01:00
-		{"America/Sao_Paulo", yesterday, "2018-11-05T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
-		{"America/Havana", today, "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", ""},                       // midnight comes twice
-		{"Pacific/Apia", yesterday, "2011-12-31T00:00:00Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"}, // no 30th
-		{"UTC", today, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", ""},                                  // nothing of the 21st has passed
-		{"UTC", yesterday, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"},
-		{"UTC", thisMonth, "2026-12-01T00:00:00Z", "2026-11-01T00:00:00Z", ""},
-		{"UTC", thisYear, "2026-11-21T10:00:00Z", "2026-01-01T00:00:00Z", ""},
-		{"UTC", thisYear, "2027-01-01T00:00:00Z", "2026-01-01T00:00:00Z", ""}, // nothing of 2027 has passed
-		{"Pacific/Kiritimati", thisYear, "2026-12-31T10:00:01Z", "2026-12-31T10:00:00Z", ""},
-		{"Europe/Berlin", thisYear, "2026-07-01T10:00:00Z", "2025-12-31T23:00:00Z", ""},
+		{"Europe/Berlin", Today, "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", ""},                         // 23 hours, all but a second
+		{"Europe/Berlin", Yesterday, "2026-03-30T10:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"}, // 23 hours
+		{"Europe/Berlin", Yesterday, "2026-10-26T10:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"}, // 25 hours
+		{"Europe/Berlin", Week, "2026-10-26T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Monday
+		{"Europe/Berlin", Week, "2026-11-01T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Sunday
+		{"Europe/Berlin", Month, "2026-10-31T23:30:00Z", "2026-10-31T23:00:00Z", ""},                     // already November
+		{"America/Sao_Paulo", Today, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", ""},                     // begins at 01:00
+		{"America/Sao_Paulo", Yesterday, "2018-11-05T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
+		{"America/Havana", Today, "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", ""},                       // midnight comes twice
+		{"Pacific/Apia", Yesterday, "2011-12-31T00:00:00Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"}, // no 30th
+		{"UTC", Today, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", ""},                                  // nothing of the 21st has passed
+		{"UTC", Yesterday, "2026-11-21T00:00:00Z", "2026-11-20T00:00:00Z", "2026-11-21T00:00:00Z"},
+		{"UTC", Month, "2026-12-01T00:00:00Z", "2026-11-01T00:00:00Z", ""},
+		{"UTC", Year, "2026-11-21T10:00:00Z", "2026-01-01T00:00:00Z", ""},
+		{"UTC", Year, "2027-01-01T00:00:00Z", "2026-01-01T00:00:00Z", ""}, // nothing of 2027 has passed
+		{"Pacific/Kiritimati", Year, "2026-12-31T10:00:01Z", "2026-12-31T10:00:00Z", ""},
+		{"Europe/Berlin", Year, "2026-07-01T10:00:00Z", "2025-12-31T23:00:00Z", ""},
 	} {
-		zone, err := parseZone(c.zone)
+		zone, err := ParseZone(c.zone)
 		require.NoError(t, err)
 		if c.to == "" {
 			c.to = c.now
 		}
 		now, err := time.Parse(time.RFC3339, c.now)
 		require.NoError(t, err)
-		r := calendar{c.window, zone}.Range(now.UnixMilli())
-		from, to := Time(r.From).Format(time.RFC3339), Time(r.To).Format(time.RFC3339)
+		r := Window{c.window, zone}.Range(now.UnixMilli())
+		from, to := time.UnixMilli(r.From).UTC().Format(time.RFC3339), time.UnixMilli(r.To).UTC().Format(time.RFC3339)
 		if from != c.from || to != c.to {
 			t.Errorf("%s in %s at %s: %s to %s, want %s to %s", c.window, c.zone, c.now, from, to, c.from, c.to)
 		}

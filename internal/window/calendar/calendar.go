@@ -1,6 +1,9 @@
-package answer
+// Package calendar has the windows and steps of a time zone's calendar: days, weeks, months and years. It is
+// pure.
+package calendar
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"sort"
@@ -8,103 +11,108 @@ import (
 	"time"
 	_ "time/tzdata" // the zones, if the machine has none
 
-	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
+// The names of windows. All but yesterday end at the moment of the question.
 const (
-	today     = "today"
-	yesterday = "yesterday"
-	thisWeek  = "week"
-	thisMonth = "month"
-	thisYear  = "year"
-
-	calendarHint = "today, yesterday, week, month or year"
-	stepHint     = "1d, 1w, 1mo or 1y"
-	zoneHint     = "a name of the IANA time zones, such as Europe/Berlin or UTC"
+	Today     = "today"
+	Yesterday = "yesterday"
+	Week      = "week" // since Monday
+	Month     = "month"
+	Year      = "year"
 )
 
-type calendar struct {
-	name string
-	zone *time.Location
+// What is allowed, for errors.
+const (
+	WindowHint = "today, yesterday, week, month or year"
+	StepHint   = "1d, 1w, 1mo or 1y"
+	zoneHint   = "a name of the IANA time zones, such as Europe/Berlin or UTC"
+)
+
+// Window is a window.Calendar.
+type Window struct {
+	Name string
+	Zone *time.Location
 }
 
 // Range returns the window for a moment (Unix milliseconds). It is never empty: at midnight itself, today is
 // the whole day that has just ended. So are week, month and year.
-func (c calendar) Range(now int64) window.Range {
-	if c.name == yesterday {
-		end := firstMoment(dateIn(c.zone, now), c.zone)
-		return window.Range{From: firstMoment(dateIn(c.zone, end-1), c.zone), To: end}
+func (w Window) Range(now int64) window.Range {
+	if w.Name == Yesterday {
+		end := firstMoment(dateIn(w.Zone, now), w.Zone)
+		return window.Range{From: firstMoment(dateIn(w.Zone, end-1), w.Zone), To: end}
 	}
-	date := dateIn(c.zone, now-1) // the last that the window includes
-	switch c.name {
-	case thisWeek:
+	date := dateIn(w.Zone, now-1) // the last that the window includes
+	switch w.Name {
+	case Week:
 		date = mondayOf(date)
-	case thisMonth:
+	case Month:
 		date = firstOf(date)
-	case thisYear:
+	case Year:
 		date = newYearOf(date)
 	}
-	return window.Range{From: firstMoment(date, c.zone), To: now}
+	return window.Range{From: firstMoment(date, w.Zone), To: now}
 }
 
-// calendarSteps are the days, weeks (from Monday), months or years of a zone: 1d, 1w, 1mo, 1y.
-type calendarSteps struct {
+// Steps are the days, weeks (from Monday), months or years of a zone: 1d, 1w, 1mo, 1y.
+type Steps struct {
 	name string
-	zone *time.Location
+	Zone *time.Location
 }
 
-func parseSteps(text string, zone *time.Location) (steps calendarSteps, ok bool) {
-	return calendarSteps{text, zone}, slices.Contains([]string{"1d", "1w", "1mo", "1y"}, text)
+// ParseSteps returns false for a text that is no such step.
+func ParseSteps(text string, zone *time.Location) (steps Steps, ok bool) {
+	return Steps{text, zone}, slices.Contains([]string{"1d", "1w", "1mo", "1y"}, text)
 }
 
-func (s calendarSteps) String() string { return s.name }
+func (s Steps) String() string { return s.name }
 
-func isCalendar(text string) bool {
-	return slices.Contains([]string{today, yesterday, thisWeek, thisMonth, thisYear}, text)
+// IsWindow reports whether a text is the name of a window.
+func IsWindow(text string) bool {
+	return slices.Contains([]string{Today, Yesterday, Week, Month, Year}, text)
 }
 
 // zoneName excludes other files in a folder of zones, such as copies with leap seconds (right/…).
 var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,3}$`)
 
-func parseZone(text string) (*time.Location, error) {
+// ParseZone returns the zone of a name, or UTC if it is empty.
+func ParseZone(text string) (*time.Location, error) {
 	if text == "" {
 		return time.UTC, nil
 	}
 	name := strings.ReplaceAll(text, " ", "+") // a query string turns the + of Etc/GMT+5 into a space
-	if !zoneName.MatchString(name) || name == "Local" {
-		return nil, web.BadInput("tz", "%s is not a time zone: must be %s", web.Excerpt(text), zoneHint)
+	if zoneName.MatchString(name) && name != "Local" {
+		if zone, err := time.LoadLocation(name); err == nil {
+			return zone, nil
+		}
 	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, web.BadInput("tz", "no time zone is named %s: must be %s", web.Excerpt(text), zoneHint)
-	}
-	return zone, nil
+	return nil, fmt.Errorf("%.64q is not a time zone: must be %s", text, zoneHint)
 }
 
 // At returns the step that holds a moment (Unix milliseconds).
-func (s calendarSteps) At(milli int64) window.Range {
+func (s Steps) At(milli int64) window.Range {
 	switch s.name {
 	case "1w":
-		monday := mondayOf(dateIn(s.zone, milli))
+		monday := mondayOf(dateIn(s.Zone, milli))
 		return s.between(milli, monday, monday.AddDate(0, 0, 7))
 	case "1mo":
-		first := firstOf(dateIn(s.zone, milli))
+		first := firstOf(dateIn(s.Zone, milli))
 		return s.between(milli, first, first.AddDate(0, 1, 0))
 	case "1y":
-		first := newYearOf(dateIn(s.zone, milli))
+		first := newYearOf(dateIn(s.Zone, milli))
 		return s.between(milli, first, first.AddDate(1, 0, 0))
 	}
-	date := dateIn(s.zone, milli)
+	date := dateIn(s.Zone, milli)
 	return s.between(milli, date, date.AddDate(0, 0, 1))
 }
 
 // between returns the time from the first moment of one date to that of another. If a change of the clocks
 // repeats some of a date, the repeated part belongs to the next date, which had begun.
-func (s calendarSteps) between(milli int64, first, next time.Time) window.Range {
-	end := firstMoment(next, s.zone)
+func (s Steps) between(milli int64, first, next time.Time) window.Range {
+	end := firstMoment(next, s.Zone)
 	if end > milli {
-		return window.Range{From: firstMoment(first, s.zone), To: end}
+		return window.Range{From: firstMoment(first, s.Zone), To: end}
 	}
 	return s.At(end)
 }
@@ -146,19 +154,3 @@ func firstMoment(date time.Time, zone *time.Location) int64 {
 		}
 	}
 }
-
-// Time returns a moment in the form that answers have.
-func Time(milli int64) time.Time { return time.UnixMilli(milli).UTC() }
-
-// Since is when counting began, or the zero time, which answers omit, if that is unknown.
-func Since(milli int64) time.Time {
-	if milli == 0 {
-		return time.Time{}
-	}
-	return Time(milli)
-}
-
-var SinceExample = time.Date(2026, 10, 1, 8, 0, 0, 0, time.UTC)
-
-// SecondsSince is never negative, because clocks are estimates.
-func SecondsSince(then, now int64) float64 { return float64(max(0, now-then)) / 1000 }
