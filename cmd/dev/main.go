@@ -100,6 +100,7 @@ func (o options) run(ctx context.Context) (err error) {
 	if os.Getenv("QUERY_TAKE") == "" {
 		settings = append(settings, "QUERY_TAKE=any")
 	}
+	limits := os.Getenv("QUERY_LIMITS_FILE")
 	for variable, file := range map[string]demoFile{
 		"WATCH_FILE":        {"watch.yml", rulesOfLoad},
 		"QUERY_LIMITS_FILE": {"limits.yml", limitsOfLoad},
@@ -112,6 +113,12 @@ func (o options) run(ctx context.Context) (err error) {
 			return err
 		}
 		settings = append(settings, variable+"="+path)
+		if variable == "QUERY_LIMITS_FILE" {
+			limits = path
+		}
+	}
+	if os.Getenv("WATCH_LIMITS_FILE") == "" {
+		settings = append(settings, "WATCH_LIMITS_FILE="+limits)
 	}
 	var ingest worker.Settings
 	var answers query.Settings

@@ -14,11 +14,15 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
+	"tallyroll/internal/window"
+	"tallyroll/internal/window/calendar"
 )
 
 // RuleSet is the content of a rules file.
@@ -47,7 +51,7 @@ func (t *Target) wants(s history.State) bool {
 
 const (
 	ruleFields = "name, one of key, prefix, top and all, window, one of above, below and change, and to; and " +
-		"optionally group, for, surely and least"
+		"optionally group, each, tz, for, surely and least; or name, limit, above in percent, and to"
 	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has " +
 		"secret_file"
 
@@ -62,8 +66,9 @@ const (
 //	rules:
 //	  - {name: errors, key: http.5xx, window: 5m, above: 100, for: 1m, surely: true, to: [bus]}
 //
-// The error is a *yamlfile.Error. It quotes no URL, because one may hold a password.
-func Parse(data []byte) (*RuleSet, error) {
+// limits, which may be nil, are those that rules name. The error is a *yamlfile.Error. It quotes no URL, because
+// one may hold a password.
+func Parse(data []byte, limits limitfile.Set) (*RuleSet, error) {
 	document, err := yamlfile.Document(data, "targets under targets:, and a list of rules under rules:")
 	if err != nil {
 		return nil, err
@@ -72,8 +77,8 @@ func Parse(data []byte) (*RuleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(data)
-	set := &RuleSet{Fingerprint: hex.EncodeToString(sum[:6])}
+	set, sum := new(RuleSet), sha256.New()
+	sum.Write(data)
 	if set.Targets, err = parseTargets(document, top["targets"]); err != nil {
 		return nil, err
 	}
@@ -88,7 +93,7 @@ func Parse(data []byte) (*RuleSet, error) {
 	}
 	lines := make(map[string]int)
 	for _, node := range entries.Content {
-		rule, err := set.parseRule(node)
+		rule, err := set.parseRule(node, limits)
 		if err != nil {
 			return nil, err
 		}
@@ -97,14 +102,18 @@ func Parse(data []byte) (*RuleSet, error) {
 		}
 		lines[rule.Name] = node.Line
 		set.Rules = append(set.Rules, rule)
+		if rule.Each { // a limit's numbers are not in data
+			fmt.Fprintln(sum, *rule.Prefix, rule.Window.Length, rule.Condition)
+		}
 	}
+	set.Fingerprint = hex.EncodeToString(sum.Sum(nil)[:6])
 	return set, nil
 }
 
 // parseWithFiles is Parse, and also checks the files that targets name: otherwise only the first alert would
 // show that one cannot be used.
-func parseWithFiles(data []byte) (*RuleSet, error) {
-	set, err := Parse(data)
+func parseWithFiles(data []byte, limits limitfile.Set) (*RuleSet, error) {
+	set, err := Parse(data, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -213,13 +222,13 @@ func countNonEmpty(texts ...string) (n int) {
 	return n
 }
 
-func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
+func (s *RuleSet) parseRule(node *yaml.Node, limits limitfile.Set) (*Rule, error) {
 	fields, err := yamlfile.Fields(node, "a rule", form.Rule.Names()...)
 	if err != nil {
 		return nil, err
 	}
 	for _, required := range []string{"name", "window", "to"} {
-		if fields[required] == nil {
+		if fields[required] == nil && (required != "window" || fields["limit"] == nil) {
 			return nil, yamlfile.Errorf(node.Line, "%s: missing: a rule has %s", required, ruleFields)
 		}
 	}
@@ -231,8 +240,8 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	if !form.RuleName.MatchString(r.Name) {
 		return nil, fieldErrorf("name", "%q: must be 1 to 64 letters, digits, underscores and hyphens", r.Name)
 	}
-	if countNonEmpty(text("key"), text("prefix"), text("top"), text("all")) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix, top and all", r.Name)
+	if countNonEmpty(text("key"), text("prefix"), text("top"), text("all"), text("limit")) != 1 {
+		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix, top, all and limit", r.Name)
 	}
 	if r.All = fields["all"] != nil; r.All && text("all") != "true" {
 		return nil, fieldErrorf("all", "%q: must be true, for the sum of all hits", text("all"))
@@ -259,10 +268,27 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 			return nil, fieldErrorf("group", "allowed only with prefix")
 		}
 	}
-	r.line = fields["window"].Line
-	if r.Window, err = human.ParseDuration(text("window")); err != nil {
-		return nil, fieldErrorf("window", "%v", err)
+	if each := fields["each"]; each != nil {
+		if r.Each = each.Value == "true"; !r.Each {
+			return nil, fieldErrorf("each", "%q: must be true, for a state of each counter", each.Value)
+		}
+		if r.Prefix == nil || r.Group > 0 || fields["above"] == nil {
+			return nil, fieldErrorf("each", "allowed only with prefix and above, and not with group")
+		}
 	}
+	if fields["limit"] != nil {
+		for _, field := range []string{"window", "tz", "below", "change"} {
+			if fields[field] != nil {
+				return nil, fieldErrorf(field, "not together with limit: the rule has its window, and above in percent")
+			}
+		}
+		if field, mistake := r.readLimit(limits, text("limit"), text("above")); mistake != "" {
+			return nil, yamlfile.Errorf(cmp.Or(fields[field], node).Line, "%s: %s", field, mistake)
+		}
+	} else if field, err := r.readWindow(text("window"), text("tz")); err != nil {
+		return nil, fieldErrorf(field, "%v", err)
+	}
+	r.line = cmp.Or(fields["window"], fields["limit"]).Line
 	if fields["for"] != nil {
 		if r.For, err = setting.ParseDuration(text("for")); err != nil || r.For < 0 || r.For > maxFor {
 			return nil, fieldErrorf("for", "%q: must be a duration from 0s to 31d, such as 1m", text("for"))
@@ -279,7 +305,7 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
 	}
 	for _, kind := range []Kind{Above, Below, ByPercent} {
-		if fields[string(kind)] == nil {
+		if fields[string(kind)] == nil || fields["limit"] != nil {
 			continue
 		}
 		var allowed string
@@ -289,7 +315,10 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 		r.Condition.Kind = kind
 	}
 	if r.Condition.Kind == ByPercent {
-		r.Condition.Least = defaultLeast
+		if r.Condition.Least = defaultLeast; r.Window.Calendar != nil {
+			return nil, fieldErrorf("change", "not with the window %s: no window of the same length is before it",
+				text("window"))
+		}
 	}
 	if fields["least"] != nil {
 		if r.Condition.Kind != ByPercent {
@@ -314,12 +343,77 @@ func (s *RuleSet) parseRule(node *yaml.Node) (*Rule, error) {
 	return r, nil
 }
 
+// readWindow reads a rolling window, or one of a calendar in a time zone.
+func (r *Rule) readWindow(text, zone string) (field string, err error) {
+	if !calendar.IsWindow(text) {
+		if zone != "" {
+			return "tz", fmt.Errorf("only with the windows %s", calendar.WindowHint)
+		}
+		length, err := human.ParseDuration(text)
+		if err != nil {
+			err = fmt.Errorf("%w; or %s", err, calendar.WindowHint)
+		}
+		r.Window = window.Last(length)
+		return "window", err
+	}
+	location, err := calendar.ParseZone(zone)
+	r.Window = window.Span{To: window.Now, Calendar: calendar.Window{Name: text, Zone: location}}
+	return "tz", err
+}
+
+// readLimit makes a rule about each counter of a limit's allowed hits: above is a percentage of its max.
+func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mistake string) {
+	l := limits[name]
+	switch {
+	case limits == nil:
+		return "limit", "WATCH_LIMITS_FILE must be set to the file of limits"
+	case l == nil:
+		return "limit", fmt.Sprintf("%q is not a limit of WATCH_LIMITS_FILE", name)
+	case l.Policy.Traits().Slots:
+		return "limit", fmt.Sprintf("%q has the policy %s: it counts slots that are held, and no hits", name, l.Policy)
+	case l.Unlimited:
+		return "limit", fmt.Sprintf("%q is unlimited: there is no max to compare with", name)
+	case l.Count.Allowed == "":
+		return "limit", fmt.Sprintf("%q has no counters of allowed hits: add count: {allowed: "+
+			"\"usage.{limit}.{key}\"} to it", name)
+	}
+	prefix := l.Count.Allowed.Prefix(name)
+	for _, other := range limits {
+		counts := []limit.CounterName{other.Count.Refused, other.Count.Returned, other.Count.WouldRefuse}
+		if other != l {
+			counts = append(counts, other.Count.Allowed)
+		}
+		if slices.ContainsFunc(counts, func(c limit.CounterName) bool {
+			return strings.HasPrefix(c.Prefix(other.Name), prefix)
+		}) {
+			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into its "+
+				"count.allowed, and begin no other count like this", name, prefix)
+		}
+	}
+	m := form.Percent.FindStringSubmatch(above)
+	if m == nil {
+		return "above", fmt.Sprintf("%q: must be a percentage of the limit's max, such as 80%%", above)
+	}
+	r.Prefix, r.Each, r.Window = &prefix, true, window.Last(l.Window)
+	r.Condition.Kind, r.Condition.Threshold = Above, parsePercent(m[1:])*l.Max/hundredPercent
+	return "", ""
+}
+
+// parsePercent returns a percentage, which is split at its point, in hundredths.
+func parsePercent(parts []string) int64 {
+	n, _ := strconv.ParseInt(parts[0]+(cmp.Or(parts[1], "0") + "0")[:2], 10, 64)
+	return n
+}
+
 // parseThreshold reads a number of hits, or a percentage. After an error, allowed says what is allowed.
 func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 	if kind != ByPercent {
 		least := int64(0)
 		if kind == Below {
 			least = 1
+		}
+		if form.Percent.MatchString(text) && kind == Above {
+			return 0, "a whole number of hits: only with limit is there a max to be a percentage of"
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < least {
@@ -332,8 +426,7 @@ func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 	if m == nil {
 		return 0, hint
 	}
-	n, _ = strconv.ParseInt(m[2]+(cmp.Or(m[3], "0") + "0")[:2], 10, 64)
-	if m[1] == "-" {
+	if n = parsePercent(m[2:]); m[1] == "-" {
 		n = -n
 	}
 	if n == 0 || n < -hundredPercent {

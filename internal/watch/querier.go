@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,13 +24,14 @@ type Reader interface {
 	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
 	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
+	Bounds(ctx context.Context, asked window.Span) (read.Top, error)
 	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 }
 
 // querier queries the counters of rules and evaluates them. One goroutine uses it.
 type querier struct {
 	reader Reader
-	maxSum int // counters that one rule adds up
+	maxSum int // counters with a prefix that one rule reads
 }
 
 const (
@@ -45,25 +47,12 @@ type snapshot struct {
 	refused map[*Rule]error // rules with windows that no tier holds
 }
 
-// counterWindow is a counter in a window that ends now or, if previous is set, in the window before that.
-type counterWindow struct {
-	counter  string
-	length   time.Duration
-	previous bool
-}
-
-func (w counterWindow) question() window.Question {
-	if w.previous {
-		return window.Question{Counter: w.counter,
-			Span: window.Span{To: window.Now, Calendar: previousWindow(w.length)}}
-	}
-	return window.Question{Counter: w.counter, Span: window.Last(w.length)}
-}
-
-func (r *Rule) counterWindows(counter string) []counterWindow {
-	out := []counterWindow{{counter, r.Window, false}}
+// questions asks about a counter's window and, of ByPercent, about the window before that.
+func (r *Rule) questions(counter string) []window.Question {
+	out := []window.Question{{Counter: counter, Span: r.Window}}
 	if r.Condition.Kind == ByPercent {
-		out = append(out, counterWindow{counter, r.Window, true})
+		out = append(out, window.Question{Counter: counter,
+			Span: window.Span{To: window.Now, Calendar: previousWindow(r.Window.Length)}})
 	}
 	return out
 }
@@ -75,6 +64,7 @@ type counterList struct {
 	completeSince int64
 	countingSince int64
 	refusal       string // why the rule cannot be queried; empty: it can
+	incomplete    string // why more counters may be above the threshold; empty: none is
 }
 
 // query evaluates all rules. activeKeys returns the keys of a rule that are not idle. An error is Redis's.
@@ -106,8 +96,11 @@ func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func
 		return snapshot{}, err
 	}
 	for _, r := range answerable {
-		if l := lists[r]; r.Top > 0 && l.refusal == "" {
-			l.counters = mergeNames(l.counters, activeKeys(r))
+		if l := lists[r]; r.hasCounters() && l.refusal == "" {
+			active := slices.DeleteFunc(slices.Clone(activeKeys(r)), func(key string) bool {
+				return r.Each && !strings.HasPrefix(key, *r.Prefix) // of another prefix, before the file changed
+			})
+			l.counters = slices.Compact(slices.Sorted(slices.Values(slices.Concat(l.counters, active))))
 		}
 	}
 	answers, err := q.fetchAnswers(ctx, answerable, lists)
@@ -131,8 +124,8 @@ func (r *Rule) checkLayout(layout window.Layout) error {
 		return window.ErrNoSum
 	}
 	now := time.Now().UnixMilli() // any time will do
-	for _, w := range r.counterWindows("") {
-		span, err := w.question().Span.At(now)
+	for _, q := range r.questions("") {
+		span, err := q.Span.At(now)
 		if err == nil {
 			_, err = layout.Plan("", span, now)
 		}
@@ -166,29 +159,39 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 	type listQuery struct {
 		prefix string
 		top    int
-		length time.Duration
+		each   bool
+		span   window.Span
+		above  int64
 	}
 	lists := make(map[listQuery]*counterList)
 	queryFor := func(r *Rule) listQuery {
-		if r.Top > 0 {
-			return listQuery{top: r.Top, length: r.Window}
+		switch {
+		case r.Top > 0:
+			return listQuery{top: r.Top, span: r.Window}
+		case r.Each:
+			return listQuery{prefix: *r.Prefix, each: true, span: r.Window, above: r.Condition.Threshold}
 		}
 		return listQuery{prefix: *r.Prefix}
 	}
+	group, gctx := errgroup.WithContext(ctx)
+	bounds := make(map[window.Span]func() (read.Top, error)) // read once per window, because they are large
 	for _, r := range rules {
 		if r.needsList() {
 			lists[queryFor(r)] = new(counterList)
+			bounds[r.Window] = sync.OnceValues(func() (read.Top, error) { return q.reader.Bounds(gctx, r.Window) })
 		}
 	}
-	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(listConcurrency)
 	for w, list := range lists {
 		group.Go(func() error {
 			var l counterList
 			var err error
-			if w.top > 0 {
-				l, err = q.fetchTop(gctx, w.length, w.top)
-			} else {
+			switch {
+			case w.top > 0:
+				l, err = q.fetchTop(gctx, w.span, w.top)
+			case w.each:
+				l, err = q.fetchAbove(gctx, bounds[w.span], w.prefix, w.above)
+			default:
 				l, err = q.fetchNames(gctx, w.prefix)
 			}
 			if reason := refusalReason(err); reason != "" {
@@ -211,11 +214,12 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 	return out, nil
 }
 
-// refusalReason returns why a query can never be answered: its size, or a foreign key. It is empty for other
-// errors, because Redis may answer the next time.
+// refusalReason returns why a query cannot be answered now: its size, its window, or a foreign key. It is
+// empty for other errors, because Redis may answer the next time.
 func refusalReason(err error) string {
 	var much *window.TooMuchError
-	if errors.As(err, &much) || window.IsForeign(err) {
+	var bad *window.QuestionError
+	if errors.As(err, &much) || errors.As(err, &bad) || window.IsForeign(err) {
 		return formatRefusal(err)
 	}
 	return ""
@@ -244,60 +248,92 @@ func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, e
 	}
 }
 
-func (q *querier) fetchTop(ctx context.Context, length time.Duration, limit int) (counterList, error) {
-	top, err := q.reader.Top(ctx, window.Last(length), limit)
+func (q *querier) fetchTop(ctx context.Context, span window.Span, limit int) (counterList, error) {
+	top, err := q.reader.Top(ctx, span, limit)
 	if err != nil {
 		return counterList{}, err
 	}
-	out := counterList{asOf: top.AsOf, countingSince: top.CountingSince}
-	if !top.Complete {
-		out.completeSince = math.MaxInt64
-	}
+	out := newCounterList(top)
 	for _, c := range top.Counters {
 		out.counters = append(out.counters, c.Counter)
 	}
 	return out, nil
 }
 
+// newCounterList returns a list without counters that is as fresh and complete as top.
+func newCounterList(top read.Top) counterList {
+	out := counterList{asOf: top.AsOf, countingSince: top.CountingSince}
+	if !top.Complete {
+		out.completeSince = math.MaxInt64
+	}
+	return out
+}
+
+// fetchAbove lists the counters with a prefix that may have more than above hits. If bounds leaves out counters
+// that may, it lists all counters with the prefix, unless these are too many.
+func (q *querier) fetchAbove(ctx context.Context, bounds func() (read.Top, error), prefix string,
+	above int64) (counterList, error) {
+	top, err := bounds()
+	if err != nil {
+		return counterList{}, err
+	}
+	out := newCounterList(top)
+	for _, c := range top.Counters {
+		if c.Upper <= above || !strings.HasPrefix(c.Counter, prefix) {
+			continue
+		}
+		if len(out.counters) == q.maxSum {
+			out.incomplete = fmt.Sprintf("more than %d counters may be above the threshold (WATCH_MAX_SUM)", q.maxSum)
+			return out, nil
+		}
+		out.counters = append(out.counters, c.Counter)
+	}
+	if top.Floor <= above {
+		return out, nil
+	}
+	all, err := q.fetchNames(ctx, prefix)
+	if err != nil || all.refusal == "" {
+		return all, err
+	}
+	out.incomplete = fmt.Sprintf("counters in no top list may have up to %d hits, and %s", top.Floor, all.refusal)
+	return out, nil
+}
+
 type answerSet struct {
 	at, asOf int64
-	answers  map[counterWindow]window.Answer
-	refused  map[counterWindow]string // why
+	answers  map[window.Question]window.Answer
+	refused  map[window.Question]string // why
 }
 
 // fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each
 // refusal costs a round trip, so after one the trips become smaller.
 func (q *querier) fetchAnswers(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (*answerSet, error) {
-	out := &answerSet{asOf: math.MaxInt64, answers: make(map[counterWindow]window.Answer),
-		refused: make(map[counterWindow]string)}
-	queued := make(map[counterWindow]bool)
-	var order []counterWindow
+	out := &answerSet{asOf: math.MaxInt64, answers: make(map[window.Question]window.Answer),
+		refused: make(map[window.Question]string)}
+	queued := make(map[window.Question]bool)
+	var order []window.Question
 	for _, r := range rules {
 		for _, counter := range lists[r].countersToQuery(r) {
-			for _, w := range r.counterWindows(counter) {
-				if !queued[w] {
-					queued[w] = true
-					order = append(order, w)
+			for _, question := range r.questions(counter) {
+				if !queued[question] {
+					queued[question] = true
+					order = append(order, question)
 				}
 			}
 		}
 	}
 	for size := maxQuestions; len(order) > 0; {
 		chunk := order[:min(size, len(order))]
-		questions := make([]window.Question, len(chunk))
-		for i, w := range chunk {
-			questions[i] = w.question()
-		}
-		reply, err := q.reader.Answer(ctx, questions)
+		reply, err := q.reader.Answer(ctx, chunk)
 		var bad *window.QuestionError
 		switch {
 		case err == nil:
-			for i, w := range chunk {
-				out.answers[w] = reply.Answers[i]
+			for i, question := range chunk {
+				out.answers[question] = reply.Answers[i]
 			}
 			out.at, out.asOf = max(out.at, reply.Now), min(out.asOf, reply.AsOf)
 			order, size = order[len(chunk):], min(2*size, maxQuestions)
-		case window.IsForeign(err) && errors.As(err, &bad):
+		case errors.As(err, &bad):
 			out.refused[chunk[bad.Index]] = refusalReason(err)
 			order, size = slices.Delete(order, bad.Index, bad.Index+1), max(1, size/2)
 		default:
@@ -324,11 +360,11 @@ func (l *counterList) countersToQuery(r *Rule) []string {
 	return l.counters
 }
 
-func (s *answerSet) readFigures(w counterWindow) (out Figures, refusal string) {
-	if refusal = s.refused[w]; refusal != "" {
+func (s *answerSet) readFigures(q window.Question) (out Figures, refusal string) {
+	if refusal = s.refused[q]; refusal != "" {
 		return out, refusal
 	}
-	a := s.answers[w]
+	a := s.answers[q]
 	return Figures{
 		Total: a.Total, Lower: a.Lower, Upper: a.Upper, Fresh: !a.Range.Outruns(s.asOf), Complete: a.Complete,
 		Young: !a.Complete && (a.CountingSince == 0 || a.Range.From < a.CountingSince),
@@ -353,12 +389,13 @@ func (s *answerSet) evaluateRule(r *Rule, l *counterList, activeKeys func(*Rule)
 		}
 		groups[name] = append(groups[name], counter)
 	}
-	for _, key := range activeKeys(r) {
-		groups[key] = append([]string{}, groups[key]...) // a key that is no longer listed has no hits
-	}
 	list := l
-	if r.Top > 0 {
-		list = nil // each of the largest counters has its own answer
+	if r.hasCounters() {
+		list = nil // each has its own answer
+	} else {
+		for _, key := range activeKeys(r) {
+			groups[key] = append([]string{}, groups[key]...) // a group that is no longer listed has no hits
+		}
 	}
 	out := make([]Result, 0, len(groups)+1)
 	for _, key := range slices.SortedFunc(maps.Keys(groups), strings.Compare) {
@@ -376,8 +413,9 @@ func (s *answerSet) evaluateRule(r *Rule, l *counterList, activeKeys func(*Rule)
 // evaluateAllKeys returns the result of a rule with many keys itself: unknown if not all keys are known.
 func (s *answerSet) evaluateAllKeys(r *Rule, l *counterList) Result {
 	out := Result{Rule: r, At: s.at, AsOf: min(s.asOf, l.asOf), Verdict: DoesNotHold}
-	if figures := l.cover(window.Range{From: s.at - r.Window.Milliseconds(), To: s.at}, out.AsOf); !figures.isKnown() {
-		out.Verdict, out.Reason = Undecided, figures.unknownReason()
+	span, _ := r.Window.At(s.at) // one up to now is never empty
+	if out.Reason = cmp.Or(l.cover(span, out.AsOf).unknownReason(), l.incomplete); out.Reason != "" {
+		out.Verdict = Undecided
 	}
 	return out
 }
@@ -393,19 +431,19 @@ func (l *counterList) cover(span window.Range, asOf int64) Figures {
 // complete as that list, because an unlisted counter may belong to the key.
 func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *counterList) Result {
 	out := Result{Rule: r, Key: key, At: s.at, AsOf: s.asOf}
-	sums := make([]Figures, len(r.counterWindows("")))
-	for i := range sums {
+	sums := make([]Figures, len(r.questions("")))
+	for i, q := range r.questions("") {
 		sums[i] = Figures{Fresh: true, Complete: true}
 		if l == nil {
 			continue
 		}
-		windowEnd := s.at - int64(i)*r.Window.Milliseconds()
+		span, _ := q.Span.At(s.at)
 		out.AsOf = min(s.asOf, l.asOf)
-		sums[i] = l.cover(window.Range{From: windowEnd - r.Window.Milliseconds(), To: windowEnd}, out.AsOf)
+		sums[i] = l.cover(span, out.AsOf)
 	}
 	for _, counter := range counters {
-		for i, w := range r.counterWindows(counter) {
-			figures, refusal := s.readFigures(w)
+		for i, q := range r.questions(counter) {
+			figures, refusal := s.readFigures(q)
 			if refusal != "" {
 				out.Reason = refusal
 				return out

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) { stack.Main(m) }
 type counters struct {
 	mu     sync.Mutex
 	totals map[string]int64
+	floor  int64 // no summary lists a counter with at most so many hits
 	stale  bool
 }
 
@@ -101,6 +103,20 @@ func (r fakeReader) Names(_ context.Context, q read.NamesQuestion) (read.Names, 
 			out.Counters = append(out.Counters, name)
 		}
 	}
+	return out, nil
+}
+
+func (r fakeReader) Bounds(context.Context, window.Span) (read.Top, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now().UnixMilli()
+	out := read.Top{AsOf: now, Range: window.Range{From: now - 60_000, To: now}, Complete: true, CountingSince: 1, Floor: r.floor}
+	for name, n := range r.totals {
+		if n > r.floor {
+			out.Counters = append(out.Counters, read.TopCounter{Counter: name, Answer: window.Answer{Estimate: window.Estimate{Upper: n + r.floor}}})
+		}
+	}
+	slices.SortFunc(out.Counters, func(a, b read.TopCounter) int { return cmp.Compare(b.Upper, a.Upper) })
 	return out, nil
 }
 
@@ -365,7 +381,7 @@ func parseRules(t *testing.T, receivers map[string]*receiver, rules string) *Rul
 
 func mustParse(t *testing.T, text string) *RuleSet {
 	t.Helper()
-	set, err := Parse([]byte(text))
+	set, err := Parse([]byte(text), nil)
 	require.NoError(t, err)
 	require.NoError(t, schema.Check(form.Schema(), []byte(text)))
 	return set
@@ -427,5 +443,42 @@ func (a *webhooks) await(t *testing.T, want ...string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return slices.Equal(a.received, want), fmt.Sprint(a.received)
+	})
+}
+
+// keyReceiver receives webhooks, and drops repeated ids.
+type keyReceiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	ids      map[string]bool
+	received []string // key and state
+}
+
+func newKeyReceiver(t *testing.T) *keyReceiver {
+	t.Helper()
+	a := &keyReceiver{ids: make(map[string]bool)}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var n history.KeyState
+		_ = json.NewDecoder(r.Body).Decode(&n)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if id := r.Header.Get("webhook-id"); !a.ids[id] {
+			a.ids[id] = true
+			a.received = append(a.received, n.Key+" "+string(n.State))
+		}
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// await waits until exactly these were received, in any order.
+func (a *keyReceiver) await(t *testing.T, want ...string) {
+	t.Helper()
+	want = slices.Sorted(slices.Values(want))
+	stack.Eventually(t, fmt.Sprint("received: ", want), func() (bool, string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		got := slices.Sorted(slices.Values(a.received))
+		return slices.Equal(got, want), fmt.Sprint(got)
 	})
 }

@@ -7,22 +7,25 @@ import (
 	"math/bits"
 	"time"
 
+	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/calendar"
 )
 
 // Rule is one rule of the file.
 type Rule struct {
 	Name string
 	// Exactly one of Key, Prefix, Top and All is set: one counter; the sum of all counters with a prefix, or
-	// with Group, one sum for each first Group parts of their names; each of the Top counters with the most
-	// hits; the sum of all hits.
+	// with Group, one sum for each first Group parts of their names, or with Each, every one that is above the
+	// threshold; each of the Top counters with the most hits; the sum of all hits.
 	Key    string
 	Prefix *string
 	Top    int
 	All    bool
 	Group  int
+	Each   bool
 
-	Window    time.Duration
+	Window    window.Span // up to now
 	Condition Condition
 	For       time.Duration // how long the condition must hold before the rule fires
 	To        []string      // names of targets
@@ -30,8 +33,11 @@ type Rule struct {
 	line int // of its window in the file
 }
 
-// hasManyKeys reports whether the rule has group or top: a state per key, and keys come and go.
-func (r *Rule) hasManyKeys() bool { return r.Top > 0 || r.Group > 0 }
+// hasManyKeys reports whether the rule has a state per key, and keys come and go.
+func (r *Rule) hasManyKeys() bool { return r.hasCounters() || r.Group > 0 }
+
+// hasCounters reports whether the rule has a state for each of many counters.
+func (r *Rule) hasCounters() bool { return r.Top > 0 || r.Each }
 
 // kindOfKey returns what the keys of its states are: "group", "prefix", "all" for the empty key of the sum of
 // all hits, or "" if they are counters.
@@ -41,7 +47,7 @@ func (r *Rule) kindOfKey() string {
 		return "all"
 	case r.Group > 0:
 		return "group"
-	case r.Prefix != nil && r.Top == 0:
+	case r.Prefix != nil && !r.Each:
 		return "prefix"
 	}
 	return ""
@@ -56,6 +62,18 @@ func (r *Rule) key() string {
 		return *r.Prefix
 	}
 	return r.Key
+}
+
+// window returns the window as targets receive it, and a calendar's zone, which is empty for UTC.
+func (r *Rule) window() (text, zone string) {
+	w, ok := r.Window.Calendar.(calendar.Window)
+	switch {
+	case !ok:
+		return human.FormatDuration(r.Window.Length), ""
+	case w.Zone == time.UTC:
+		return w.Name, ""
+	}
+	return w.Name, w.Zone.String()
 }
 
 // previousWindow is the window that ends where the current one starts.

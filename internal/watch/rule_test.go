@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/calendar"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -125,7 +127,7 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a"}, For: time.Duration(rapid.SampledFrom([]int{0, 0, 1000, 5000}).Draw(t, "for")) * time.Millisecond}
+		rule := &Rule{Name: "r", Window: window.Last(time.Minute), To: []string{"a"}, For: time.Duration(rapid.SampledFrom([]int{0, 0, 1000, 5000}).Draw(t, "for")) * time.Millisecond}
 		many := rapid.Bool().Draw(t, "many")
 		if many {
 			rule.Top = 1
@@ -205,14 +207,14 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 // The targets that received the beginning receive the end, whatever the file lists then.
 func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Name: "r", Window: time.Minute, To: []string{"a", "b"}}
+	rule := &Rule{Name: "r", Window: window.Last(time.Minute), To: []string{"a", "b"}}
 	firing, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 1000, Verdict: Holds})
-	edited := &Rule{Name: "r", Window: time.Minute, To: []string{"b", "c"}}
+	edited := &Rule{Name: "r", Window: window.Last(time.Minute), To: []string{"b", "c"}}
 	resolved, changed := firing.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || resolved.State != history.Resolved || resolved.Quiet || !slices.Equal(resolved.To, []string{"a", "b"}) {
 		t.Errorf("%+v", resolved)
 	}
-	slowRule := &Rule{Name: "r", Window: time.Minute, For: time.Hour, To: []string{"a"}}
+	slowRule := &Rule{Name: "r", Window: window.Last(time.Minute), For: time.Hour, To: []string{"a"}}
 	pending, _ := Record{}.advance(Result{Rule: slowRule, Key: "k", At: 1000, Verdict: Holds})
 	ok, changed := pending.advance(Result{Rule: edited, Key: "k", At: 2000, Verdict: DoesNotHold})
 	if !changed || ok.State != history.OK || ok.Quiet || !slices.Equal(ok.To, []string{"a"}) {
@@ -230,7 +232,7 @@ func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 
 func TestClockThatIsSetBackDelaysNoRule(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Name: "r", Window: time.Minute, For: 10 * time.Second}
+	rule := &Rule{Name: "r", Window: window.Last(time.Minute), For: 10 * time.Second}
 	hour := time.Hour.Milliseconds()
 	now, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 2 * hour, Verdict: Holds})
 	now, changed := now.advance(Result{Rule: rule, Key: "k", At: hour, Verdict: Holds})
@@ -257,15 +259,21 @@ rules:
   - {name: busiest, top: 20, window: 1d, change: "-12.5%", least: 3, to: [am]}
   - {name: rise, key: a, window: 1m, change: +50%, to: [am]}
   - {name: silence, all: true, window: 5m, below: 1, to: [am]}
-`))
+  - {name: shop, prefix: shop., each: true, window: today, above: 5, to: [am]}
+  - {name: month, key: a, window: month, tz: America/New_York, above: 7, to: [am]}
+`), nil)
 	require.NoError(t, err)
 	prefix := "shop."
+	newYork, err := time.LoadLocation("America/New_York")
+	require.NoError(t, err)
 	for i, want := range []Rule{
-		{Name: "errors", Key: "http.5xx", Window: 5 * time.Minute, Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},
-		{Name: "shops", Prefix: &prefix, Group: 2, Window: time.Hour, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
-		{Name: "busiest", Top: 20, Window: 24 * time.Hour, Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
-		{Name: "rise", Key: "a", Window: time.Minute, Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: defaultLeast}, To: []string{"am"}},
-		{Name: "silence", All: true, Window: 5 * time.Minute, Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"am"}},
+		{Name: "errors", Key: "http.5xx", Window: window.Last(5 * time.Minute), Condition: Condition{Kind: Above, Threshold: 100, Surely: true}, For: time.Minute, To: []string{"ops", "bus"}},
+		{Name: "shops", Prefix: &prefix, Group: 2, Window: window.Last(time.Hour), Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"chat"}},
+		{Name: "busiest", Top: 20, Window: window.Last(24 * time.Hour), Condition: Condition{Kind: ByPercent, Threshold: -1250, Least: 3}, To: []string{"am"}},
+		{Name: "rise", Key: "a", Window: window.Last(time.Minute), Condition: Condition{Kind: ByPercent, Threshold: 5000, Least: defaultLeast}, To: []string{"am"}},
+		{Name: "silence", All: true, Window: window.Last(5 * time.Minute), Condition: Condition{Kind: Below, Threshold: 1}, To: []string{"am"}},
+		{Name: "shop", Prefix: &prefix, Each: true, Window: window.Span{To: window.Now, Calendar: calendar.Window{Name: "today", Zone: time.UTC}}, Condition: Condition{Kind: Above, Threshold: 5}, To: []string{"am"}},
+		{Name: "month", Key: "a", Window: window.Span{To: window.Now, Calendar: calendar.Window{Name: "month", Zone: newYork}}, Condition: Condition{Kind: Above, Threshold: 7}, To: []string{"am"}},
 	} {
 		want.line = 8 + i
 		require.Equal(t, want, *set.Rules[i])
@@ -284,14 +292,28 @@ rules:
 // Each error names the line and what is allowed, and quotes no secret.
 func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	t.Parallel()
+	limits, err := limitfile.Parse([]byte(`
+limits:
+- {name: pro, window: 30d, max: 1000, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+- {name: free, window: 1d, max: 10, count: {refused: "refused.{limit}.{key}"}}
+- {name: all, window: 1d, unlimited: true, count: {allowed: "usage.{limit}.{key}"}}
+- {name: jobs, window: 1m, max: 10, policy: concurrent}
+- {name: shared, window: 1d, max: 10, count: {allowed: "tokens.{key}"}}
+- {name: sharing, window: 1d, max: 10, count: {returned: "tokens.{limit}.{key}"}}
+`))
+	require.NoError(t, err)
 	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
 		switch section {
 		case "target a":
 			given = "targets:\n  a: {" + given + "}\nrules:\n- {name: r, key: k, window: 1m, above: 1, to: [a]}"
+		case "a rule without a file of limits":
+			given = "targets:\n  a: {nats: alerts}\nrules:\n- {" + given + "}"
+			_, err := Parse([]byte(given), nil)
+			return fmt.Sprint(err)
 		case "a rule of a file whose only target is a":
 			given = "targets:\n  a: {nats: alerts}\nrules:\n- {" + given + "}"
 		}
-		_, err := Parse([]byte(strings.TrimPrefix(given+"\n", "\n")))
+		_, err := Parse([]byte(strings.TrimPrefix(given+"\n", "\n")), limits)
 		require.Error(t, err, given)
 		require.NotContains(t, err.Error(), "hunter2")
 		return err.Error()
@@ -300,9 +322,9 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	for i := range 33 {
 		targets += fmt.Sprintf("  a%d: {nats: alerts}\n", i)
 	}
-	_, err := Parse([]byte(targets))
+	_, err = Parse([]byte(targets), nil)
 	require.EqualError(t, err, "line 34: a32: the file has more than 32 targets")
-	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)))
+	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)), nil)
 	require.EqualError(t, err, "line 10003: the file has 10001 rules: at most 10000 are allowed")
 }
 

@@ -29,13 +29,13 @@ const (
 )
 
 // Run evaluates the rules and notifies the targets until ctx ends. It waits for NATS and Redis. At each
-// signal of reload, which may be nil, it reads the file again. The settings must have been validated.
+// signal of reload, which may be nil, it reads the files again. The settings must have been validated.
 func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	s := &service{settings: settings, process: settings.Worker + "-" + rand.Text()[:6],
 		timeouts: newTimeouts(settings.Interval), metrics: newMetrics(), log: log,
 		ruleSetChanged: make(chan struct{}, 1)}
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log}
-	_, err := setting.Open(s.server.Files, "rules", settings.file(), parseWithFiles, s.storeRuleSet)
+	_, err := setting.OpenAll(s.server.Files, "rules", settings.files(), settings.parse(parseWithFiles), s.storeRuleSet)
 	if err != nil {
 		return err
 	}

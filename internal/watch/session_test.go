@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/watch/history"
+	"tallyroll/internal/window"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
@@ -505,7 +506,7 @@ func TestRefusedAlertsStopNoOthers(t *testing.T) {
 // Numbers that could not be read are null for targets and for query.
 func TestNumbersThatCouldNotBeReadAreNull(t *testing.T) {
 	t.Parallel()
-	rule := &Rule{Name: "r", Key: "k", Window: time.Minute, Condition: Condition{Kind: Above, Threshold: 5}, To: []string{"a"}}
+	rule := &Rule{Name: "r", Key: "k", Window: window.Last(time.Minute), Condition: Condition{Kind: Above, Threshold: 5}, To: []string{"a"}}
 	r, _ := Record{}.advance(unknownResults([]*Rule{rule}, nil, 1_700_000_000_000, reasonNoRedis)[0])
 	const want = `{"id":"i","rule":"r","key":"k","state":"unknown","total":null,"lower":null,"upper":null,"window":"1m","condition":"above 5","as_of":null,"at":"2023-11-14T22:13:20Z","reason":"Redis does not answer"}`
 	require.Equal(t, want, string(notification{"i", r.KeyState}.body()))
@@ -535,7 +536,7 @@ func TestFilesOfTargetsAreCheckedWithTheRules(t *testing.T) {
 		{"webhook_file: " + write("hunter2"), "has no URL"},
 	} {
 		text := fmt.Sprintf("targets:\n  ops: {nats: x}\n  a: {%s}\nrules: [{name: r, key: k, window: 1m, above: 9, to: [a]}]\n", c.target)
-		_, err := parseWithFiles([]byte(text))
+		_, err := parseWithFiles([]byte(text), nil)
 		if c.want == "" {
 			require.NoError(t, err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
@@ -19,8 +20,9 @@ type Settings struct {
 	Redis redisconn.Settings
 	Log   program.Log
 
-	File string `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
-	Addr string `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
+	File       string `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
+	LimitsFile string `env:"WATCH_LIMITS_FILE" help:"the YAML file of limits that rules with limit name, such as that of QUERY_LIMITS_FILE; it is read again as WATCH_FILE is"`
+	Addr       string `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
 
 	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
 	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
@@ -30,8 +32,8 @@ type Settings struct {
 	Changes  int64         `env:"WATCH_CHANGES" envDefault:"1000" help:"most changes of one rule's key that are kept, if this process creates the stream; a target that is away for longer misses the older ones"`
 	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process creates it"`
 
-	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group or top whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
-	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix adds up; each costs Redis up to two hash reads per evaluation"`
+	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group, top, each or limit whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
+	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix or limit reads; each costs Redis up to two hash reads per evaluation"`
 
 	Worker string `env:"WATCH_WORKER" help:"this process's name in logs and in the stream; by default the host's name"`
 }
@@ -74,6 +76,30 @@ func (s *Settings) Validate() error {
 func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
 
 func (s *Settings) file() setting.Path { return setting.Path{Key: "WATCH_FILE", File: s.File} }
+
+// files returns the files of rules and, if it is set, of limits.
+func (s *Settings) files() []setting.Path {
+	if s.LimitsFile == "" {
+		return []setting.Path{s.file()}
+	}
+	return []setting.Path{s.file(), {Key: "WATCH_LIMITS_FILE", File: s.LimitsFile}}
+}
+
+// parse returns a function that reads the texts of files with a parser of the rules.
+func (s *Settings) parse(rules func([]byte, limitfile.Set) (*RuleSet, error)) func([][]byte) (*RuleSet, error) {
+	return func(texts [][]byte) (set *RuleSet, err error) {
+		var limits limitfile.Set
+		if len(texts) > 1 {
+			if limits, err = limitfile.Parse(texts[1]); err != nil {
+				return nil, s.files()[1].Mistake(err)
+			}
+		}
+		if set, err = rules(texts[0], limits); err != nil {
+			return nil, s.file().Mistake(err)
+		}
+		return set, nil
+	}
+}
 
 // timeouts holds the process's timeouts. Tests shorten them.
 type timeouts struct {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"tallyroll/internal/platform/human"
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 )
@@ -54,10 +53,11 @@ const clockTolerance = 5 * time.Second
 
 // advance returns the record after an evaluation, and whether it changed. It is the complete state machine.
 func (r Record) advance(result Result) (out Record, changed bool) {
+	text, zone := result.Rule.window()
 	out = Record{
 		KeyState: history.KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(),
-			Window: human.FormatDuration(result.Rule.Window), Condition: result.Rule.Condition.String(),
-			At: toTime(result.At), Reason: result.Reason},
+			Window: text, TZ: zone, Condition: result.Rule.Condition.String(), At: toTime(result.At),
+			Reason: result.Reason},
 		Since: toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified,
 		Previous: r.State,
 		Many:     result.Rule.hasManyKeys() && result.Key != "",

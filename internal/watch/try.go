@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/window"
@@ -20,13 +19,17 @@ const tryTimeout = 10 * time.Second
 
 // Try prints what each rule reads now. It needs no NATS, notifies no target and changes nothing.
 func Try(ctx context.Context, settings Settings, out io.Writer) error {
-	text, err := settings.file().Read()
+	var texts [][]byte
+	for _, file := range settings.files() {
+		text, err := file.Read()
+		if err != nil {
+			return setting.UsageError{Err: err}
+		}
+		texts = append(texts, text)
+	}
+	set, err := settings.parse(Parse)(texts)
 	if err != nil {
 		return setting.UsageError{Err: err}
-	}
-	set, err := Parse(text)
-	if err != nil {
-		return setting.UsageError{Err: settings.file().Mistake(err)}
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
@@ -50,13 +53,14 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 		}
 		holds := map[Verdict]string{Undecided: "unknown", Holds: "yes", DoesNotHold: "no"}[s.Verdict]
 		total, lower, upper := s.bounds()
+		text, zone := s.Rule.window()
 		asOf := "never"
 		if s.AsOf > 0 {
 			asOf = toTime(s.AsOf).Format(time.RFC3339)
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Rule.Name, s.Key, holds, formatBound(total),
 			formatBound(lower), formatBound(upper),
-			human.FormatDuration(s.Rule.Window), s.Rule.Condition, asOf, s.Reason)
+			strings.TrimSpace(text+" "+zone), s.Rule.Condition, asOf, s.Reason)
 	}
 	return tw.Flush()
 }

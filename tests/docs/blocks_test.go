@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/limit/limitfile"
@@ -115,7 +116,7 @@ func (e example) checkYAML(t *testing.T) error {
 			_, err = limitfile.Parse([]byte(e.code))
 			form = limitfile.Schema()
 		case top["rules"] != nil:
-			_, err = watch.Parse([]byte(e.code))
+			_, err = watch.Parse([]byte(e.code), limitsOfRules(t))
 			form = watchform.Schema()
 		case top["tokens"] != nil:
 			file := filepath.Join(t.TempDir(), "tokens.yml")
@@ -133,6 +134,14 @@ func (e example) checkYAML(t *testing.T) error {
 		err = schema.Check(form, []byte(e.code))
 	}
 	return err
+}
+
+// limitsOfRules are the limits that rules of alerts name.
+func limitsOfRules(t *testing.T) limitfile.Set {
+	t.Helper()
+	set, err := limitfile.Parse([]byte(`limits: [{name: plan-pro, window: 30d, max: 100000, count: {allowed: "usage.{limit}.{key}"}}]`))
+	require.NoError(t, err)
+	return set
 }
 
 var (

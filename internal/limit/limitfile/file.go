@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v4"
@@ -132,7 +133,11 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 			l.Name, MaxName))
 	}
 	l.Window, err = human.ParseDuration(fields["window"].Value)
-	if err != nil {
+	switch text := fields["window"].Value; {
+	case slices.Contains([]string{"today", "week", "month", "year"}, text):
+		return nil, 0, wrong("window", fmt.Sprintf("%q: the window of a limit rolls, such as 30d: for one of a "+
+			"calendar, alert on a counter of count.allowed (watch), or let your service change max", text))
+	case err != nil:
 		return nil, 0, wrong("window", err.Error())
 	}
 	if unlimited := fields["unlimited"]; unlimited != nil {

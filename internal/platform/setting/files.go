@@ -127,7 +127,7 @@ func Open[T any](files *Files, what string, setting Path, parse func(text []byte
 	return OpenAll(files, what, []Path{setting}, parseOne, use)
 }
 
-// OpenAll is Open for several files. It skips empty settings, and keeps the order.
+// OpenAll is Open for several files, all of which must be set, in their order.
 func OpenAll[T any](files *Files, what string, settings []Path, parse func(texts [][]byte) (T, error),
 	use func(value T, line *zerolog.Event)) (*File[T], error) {
 	f := &File[T]{what: what, files: settings, parse: parse, use: use, log: files.log}

@@ -15,7 +15,7 @@ type Field struct {
 	Name   string // as Fields takes it, with [] or {}
 	Schema Schema
 	Doc    string
-	// Choice joins fields of which exactly one must be there. An empty one joins nothing.
+	// Choice joins fields of which exactly one must be there. A field may be in several, separated by spaces.
 	Choice   string
 	Required bool
 }
@@ -73,16 +73,18 @@ func (f Form) Schema() Schema {
 		if field.Required {
 			required = append(required, name)
 		}
-		if field.Choice != "" {
-			choices[field.Choice] = append(choices[field.Choice], Schema{"required": []string{name}})
+		for _, choice := range strings.Fields(field.Choice) {
+			choices[choice] = append(choices[choice], Schema{"required": []string{name}})
 		}
 	}
 	out := Schema{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
 	var all []Schema
 	for _, field := range f { // in the order of the form
-		if one := choices[field.Choice]; one != nil {
-			all = append(all, Schema{"oneOf": one})
-			delete(choices, field.Choice)
+		for _, choice := range strings.Fields(field.Choice) {
+			if one := choices[choice]; one != nil {
+				all = append(all, Schema{"oneOf": one})
+				delete(choices, choice)
+			}
 		}
 	}
 	if all != nil {

@@ -149,18 +149,22 @@ async function readNow(states) {
   // others may stand there when the answers come
   const cells = [...$("alerts-rows").children].map((row) => row.lastElementChild);
   const asked = states.slice(0, mostNow).filter(({ key, of, condition }) => condition && key !== "" && of !== "group");
-  const counters = Object.entries(Object.groupBy(asked.filter(({ of }) => !of), ({ window }) => window));
+  const counters = Object.values(Object.groupBy(asked.filter(({ of }) => !of), ({ window, tz }) => `${window} ${tz}`));
   const answers = await Promise.allSettled([ // if a token may not ask, cells stay empty
-    ...counters.map(async ([window, of]) =>
-      (await post("v1/total", { keys: [...new Set(of.map(({ key }) => key))], windows: [window] })).totals),
-    ...asked.filter(({ of }) => of).map(async ({ key, window }) => (await ask(
+    ...counters.map(async (of) => {
+      const [{ window, tz }] = of;
+      const question = { keys: [...new Set(of.map(({ key }) => key))], windows: [window], tz };
+      return (await post("v1/total", question)).totals.map((t) => ({ ...t, tz }));
+    }),
+    ...asked.filter(({ of }) => of).map(async ({ key, window, tz }) => (await ask(
       "v1/total",
-      [["prefix", key], ["window", window]],
-    )).totals.map((t) => ({ ...t, key, of: "prefix" }))),
+      [["prefix", key], ["window", window], ...(tz ? [["tz", tz]] : [])],
+    )).totals.map((t) => ({ ...t, key, tz, of: "prefix" }))),
   ]);
   const totals = answers.flatMap(({ value }) => value ?? []);
   states.forEach((s, i) => {
-    const total = totals.find(({ key, of, window }) => key === s.key && of === s.of && window === s.window);
+    const total = totals.find(({ key, of, window, tz }) =>
+      key === s.key && of === s.of && window === s.window && tz === s.tz);
     if (!total) return;
     put(cells[i], inLine(total));
     cells[i].title = explain(total).join(" ");

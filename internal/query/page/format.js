@@ -39,8 +39,9 @@ export const ofZone = (step) => /^1(d|w|mo|y)$/.test(step);
 // seconds is the length of a duration such as 15m.
 export const seconds = (text) => Number.parseInt(text, 10) * units[unitOf(text)];
 
-// spoken writes a duration such as 15m out: 15 minutes.
+// spoken writes a window out: 15m is 15 minutes, and month, which is one of a calendar, the month so far.
 export function spoken(text) {
+  if (!/^[0-9]/.test(text)) return text === "yesterday" ? "the day before" : `the ${text.replace("to", "")} so far`;
   const n = Number.parseInt(text, 10);
   return `${n} ${names[unitOf(text)]}${n === 1 ? "" : "s"}`;
 }

@@ -23,6 +23,7 @@ const (
 var (
 	RuleName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	TargetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+	Percent    = regexp.MustCompile(`^([0-9]{1,4})(?:\.([0-9]{1,2}))?%$`)
 	Percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
 )
 
@@ -48,11 +49,20 @@ var (
 			Doc: "each of so many largest counters"},
 		{Name: "all", Choice: "counters", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
 			Doc: "true: the sum of all hits"},
+		{Name: "limit", Choice: "counters window", Schema: yamlfile.Text,
+			Doc: "a limit of WATCH_LIMITS_FILE with count.allowed: a state for each of its keys"},
 		{Name: "group", Schema: yamlfile.Integer(1, MaxGroup),
 			Doc: "with prefix: a state for each group of so many parts"},
-		{Name: "window", Required: true, Schema: yamlfile.Matching(human.DurationPattern()),
-			Doc: "a whole number and a unit (s, m, h, d, w, y)"},
-		{Name: "above", Choice: "threshold", Schema: yamlfile.Integer(0, math.MaxInt64), Doc: "hits"},
+		{Name: "each", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
+			Doc: "with prefix and above: a state for each counter"},
+		{Name: "window", Choice: "window", Schema: yamlfile.Matching(human.DurationPattern() +
+			"|^(today|yesterday|week|month|year)$"),
+			Doc: "rolls: a whole number and a unit (s, m, h, d, w, y); or of a calendar: today, yesterday, week, month " +
+				"or year"},
+		{Name: "tz", Schema: yamlfile.Text, Doc: "time zone of a calendar's window, such as Europe/Berlin; default UTC"},
+		{Name: "above", Choice: "threshold", Schema: yamlfile.Schema{"anyOf": []yamlfile.Schema{
+			yamlfile.Integer(0, math.MaxInt64), yamlfile.Matching(Percent.String())}},
+			Doc: "hits; with limit: percent of its max, such as 80%"},
 		{Name: "below", Choice: "threshold", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "hits"},
 		{Name: "change", Choice: "threshold", Schema: yamlfile.Matching(Percents.String()),
 			Doc: "percent against the window before, with a sign: +50%"},

@@ -37,6 +37,7 @@ type KeyState struct {
 	Lower  window.Bound `json:"lower" nullable:"true" doc:"There were at least this many; null if total is." example:"129"`
 	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
+	TZ     string       `json:"tz,omitempty" doc:"The time zone of the windows today, yesterday, week, month and year; absent: UTC." example:"Europe/Berlin"`
 	// Of and Condition are missing in records of earlier versions.
 	Of        string     `json:"of,omitempty" enum:"prefix,group,all" doc:"What key is, if it is not a counter: the prefix of a sum, a group of counters, or empty for the sum of all hits." example:"prefix"`
 	Condition string     `json:"condition,omitempty" doc:"What must hold for the rule to fire: above or below a number of hits, or change by a percentage; and surely if it must hold for every value within the bounds." example:"above 100"`

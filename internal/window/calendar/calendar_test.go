@@ -124,9 +124,9 @@ func TestOddDaysHaveTheirHours(t *testing.T) {
 		{"Europe/Berlin", Today, "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", ""},                         // 23 hours, all but a second
 		{"Europe/Berlin", Yesterday, "2026-03-30T10:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"}, // 23 hours
 		{"Europe/Berlin", Yesterday, "2026-10-26T10:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"}, // 25 hours
-		{"Europe/Berlin", Week, "2026-10-26T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Monday
-		{"Europe/Berlin", Week, "2026-11-01T10:00:00Z", "2026-10-25T23:00:00Z", ""},                      // a Sunday
-		{"Europe/Berlin", Month, "2026-10-31T23:30:00Z", "2026-10-31T23:00:00Z", ""},                     // already November
+		{"Europe/Berlin", Week, "2026-10-26T10:00:00Z", "2026-10-25T23:00:00Z", ""},                          // a Monday
+		{"Europe/Berlin", Week, "2026-11-01T10:00:00Z", "2026-10-25T23:00:00Z", ""},                          // a Sunday
+		{"Europe/Berlin", Month, "2026-10-31T23:30:00Z", "2026-10-31T23:00:00Z", ""},                         // already November
 		{"America/Sao_Paulo", Today, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", ""},                     // begins at 01:00
 		{"America/Sao_Paulo", Yesterday, "2018-11-05T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
 		{"America/Havana", Today, "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", ""},                       // midnight comes twice

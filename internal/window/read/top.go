@@ -33,6 +33,30 @@ type TopCounter struct {
 	window.Answer
 }
 
+// Bounds lists every counter that summaries list, with the most hits that it may have: Upper, and nothing
+// else of an answer. Floor bounds all others. Its errors are those of Top.
+func (r *Reader) Bounds(ctx context.Context, asked window.Span) (Top, error) {
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) {
+		out, _, candidates, err := base.bounds(ctx, asked)
+		for _, c := range candidates {
+			out.Counters = append(out.Counters, TopCounter{c.counter,
+				window.Answer{Estimate: window.Estimate{Upper: c.bound}}})
+		}
+		return out, err
+	})
+}
+
+// bounds returns a list without counters, its plan, and the candidates for it, largest bound first.
+func (s Survey) bounds(ctx context.Context, span window.Span) (Top, window.Plan, []candidate, error) {
+	plans, err := planAll(s.dir.Layout, []window.Question{{Counter: "", Span: span}}, s.at.milli)
+	if err != nil {
+		return Top{}, window.Plan{}, nil, err
+	}
+	candidates, floor, whole, err := s.listCandidates(ctx, plans[0])
+	return Top{AsOf: s.asOf(), Range: plans[0].Range, Complete: whole && s.complete(plans[0]),
+		CountingSince: s.countingSince(), Floor: floor}, plans[0], candidates, err
+}
+
 type candidate struct {
 	counter string
 	bound   int64 // the most hits that the counter had in the range
@@ -53,12 +77,7 @@ func (r *Reader) Top(ctx context.Context, asked window.Span, limit int) (Top, er
 }
 
 func (s Survey) top(ctx context.Context, span window.Span, limit int) (Top, error) {
-	plans, err := planAll(s.dir.Layout, []window.Question{{Counter: "", Span: span}}, s.at.milli)
-	if err != nil {
-		return Top{}, err
-	}
-	plan := plans[0]
-	candidates, floor, whole, err := s.listCandidates(ctx, plan)
+	out, plan, candidates, err := s.bounds(ctx, span)
 	if err != nil {
 		return Top{}, err
 	}
@@ -67,8 +86,6 @@ func (s Survey) top(ctx context.Context, span window.Span, limit int) (Top, erro
 		return Top{}, err
 	}
 	most = min(most, limit+maxTopReads)
-	out := Top{AsOf: s.asOf(), Range: plan.Range, Complete: whole && s.complete(plan),
-		CountingSince: s.countingSince(), Floor: floor}
 	for len(candidates) > 0 && most > 0 && !out.settled(limit, candidates[0].bound) {
 		chunk := candidates[:min(len(candidates), max(topChunk, limit), most)]
 		if err := out.add(ctx, s, span, chunk); err != nil {
