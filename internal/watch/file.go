@@ -66,8 +66,8 @@ const (
 //	rules:
 //	  - {name: errors, key: http.5xx, window: 5m, above: 100, for: 1m, surely: true, to: [bus]}
 //
-// limits, which may be nil, are those that rules name. The error is a *yamlfile.Error. It quotes no URL, because
-// one may hold a password.
+// limits, which may be nil, are those that rules name. The error is a *yamlfile.Error. It quotes no URL,
+// because one may hold a password.
 func Parse(data []byte, limits limitfile.Set) (*RuleSet, error) {
 	document, err := yamlfile.Document(data, "targets under targets:, and a list of rules under rules:")
 	if err != nil {
@@ -386,8 +386,8 @@ func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mista
 		if slices.ContainsFunc(counts, func(c limit.CounterName) bool {
 			return strings.HasPrefix(c.Prefix(other.Name), prefix)
 		}) {
-			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into its "+
-				"count.allowed, and begin no other count like this", name, prefix)
+			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into "+
+				"its count.allowed, and begin no other count like this", name, prefix)
 		}
 	}
 	m := form.Percent.FindStringSubmatch(above)

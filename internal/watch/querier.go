@@ -269,8 +269,8 @@ func newCounterList(top read.Top) counterList {
 	return out
 }
 
-// fetchAbove lists the counters with a prefix that may have more than above hits. If bounds leaves out counters
-// that may, it lists all counters with the prefix, unless these are too many.
+// fetchAbove lists the counters with a prefix that may have more than above hits. If bounds leaves out
+// counters that may, it lists all counters with the prefix, unless these are too many.
 func (q *querier) fetchAbove(ctx context.Context, bounds func() (read.Top, error), prefix string,
 	above int64) (counterList, error) {
 	top, err := bounds()

@@ -324,7 +324,7 @@ limits:
 	}
 	_, err = Parse([]byte(targets), nil)
 	require.EqualError(t, err, "line 34: a32: the file has more than 32 targets")
-	_, err = Parse([]byte(rules + strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)), nil)
+	_, err = Parse([]byte(rules+strings.Repeat("- {name: r, key: k, window: 1m, above: 1, to: [a]}\n", 10_001)), nil)
 	require.EqualError(t, err, "line 10003: the file has 10001 rules: at most 10000 are allowed")
 }
 
@@ -336,6 +336,62 @@ func newStore(t *testing.T, sparse bool) *schema.Store {
 	store := schema.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
 	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1, Sparse: sparse}))
 	return store
+}
+
+// newCommits returns a function that counts n hits of each counter at a moment.
+func newCommits(t *testing.T, store *schema.Store) func(at time.Time, n int64, names ...string) {
+	t.Helper()
+	ctx, created := t.Context(), time.Now().Add(-time.Hour)
+	require.NoError(t, store.AddStream(ctx, "HITS"))
+	layout, err := store.Layout(ctx)
+	require.NoError(t, err)
+	w, err := commit.OpenWriter(ctx, store, layout, "HITS", 0)
+	require.NoError(t, err)
+	seq := uint64(0)
+	return func(at time.Time, n int64, names ...string) {
+		t.Helper()
+		batch := window.NewBatch(layout)
+		for _, name := range names {
+			batch.Add([]byte(name), window.HashCounter([]byte(name)), at.UnixMilli(), at.UnixMilli(), n)
+		}
+		seq++
+		_, err := w.Commit(ctx, batch.Shard(0), window.Cursor{Created: created.UnixNano(), Seq: seq, Stored: time.Now().UnixNano(), AsOf: time.Now().UnixMilli()})
+		require.NoError(t, err)
+	}
+}
+
+// A calendar's window begins at midnight of its zone. A rule of each counter reads those that are above, of its
+// prefix alone, and those that were.
+func TestRulesReadCalendarsAndEachCounterOfAPrefix(t *testing.T) {
+	t.Parallel()
+	store, now := newStore(t, true), time.Now()
+	count := newCommits(t, store)
+	count(now.Add(-13*time.Hour), 5, "shop.a", "shop.b")
+	count(now, 2, "shop.a", "shop.c", "blog.a")
+	set := mustParse(t, fmt.Sprintf(`targets: {a: {nats: alerts}}
+rules:
+- {name: today, key: shop.a, window: today, tz: Etc/GMT%+d, above: 1, to: [a]}
+- {name: utc, key: shop.a, window: 1d, above: 1, to: [a]}
+- {name: each, prefix: shop., each: true, window: today, tz: Etc/GMT%+[1]d, above: 1, to: [a]}
+- {name: year, key: shop.a, window: year, above: 1, to: [a]}
+`, now.UTC().Hour()-12)) // it is noon there
+	q := querier{read.NewReader(store), 10}
+	current, err := q.query(t.Context(), set.Rules, func(r *Rule) []string {
+		return map[string][]string{"each": {"shop.b", "blog.a"}}[r.Name] // before the file changed, blog. was its prefix
+	})
+	require.NoError(t, err)
+	var got []string
+	for _, s := range current.results {
+		total, lower, upper := s.bounds()
+		got = append(got, fmt.Sprintf("%s %s %d: %v %v %v", s.Rule.Name, s.Key, s.Verdict, total, lower, upper))
+	}
+	require.Equal(t, []string{
+		"today shop.a 1: 2 2 2", "utc shop.a 1: 7 7 7", "each  0: null null null", "each shop.a 1: 2 2 2", "each shop.c 1: 2 2 2", "each shop.b 0: 0 0 0",
+		"year shop.a 0: null null null",
+	}, got)
+	firing, _ := Record{}.advance(current.results[0])
+	require.Equal(t, "today", firing.Window)
+	require.Equal(t, set.Rules[0].Window.Calendar.(calendar.Window).Zone.String(), firing.TZ)
 }
 
 // A rule about all hits is one question. A namespace without their sum makes it unknown, and says what to do.
@@ -351,23 +407,11 @@ func TestRuleAboutAllHits(t *testing.T) {
 	}
 	require.Contains(t, ask(newStore(t, false)).Reason, "run ingest --retier")
 	store := newStore(t, true)
-	ctx, now := t.Context(), time.Now()
-	require.NoError(t, store.AddStream(ctx, "HITS"))
-	layout, err := store.Layout(ctx)
-	require.NoError(t, err)
-	w, err := commit.OpenWriter(ctx, store, layout, "HITS", 0)
-	require.NoError(t, err)
-	count := func(seq uint64, names ...string) {
-		batch := window.NewBatch(layout)
-		for _, name := range names {
-			batch.Add([]byte(name), window.HashCounter([]byte(name)), now.UnixMilli(), now.UnixMilli(), 2)
-		}
-		_, err := w.Commit(ctx, batch.Shard(0), window.Cursor{Created: now.Add(-time.Hour).UnixNano(), Seq: seq, Stored: now.UnixNano(), AsOf: time.Now().UnixMilli()})
-		require.NoError(t, err)
-	}
-	count(1)
+	add := newCommits(t, store)
+	count := func(names ...string) { add(time.Now(), 2, names...) }
+	count()
 	require.Equal(t, Holds, ask(store).Verdict)
-	count(2, "a", "b", "c")
+	count("a", "b", "c")
 	got := ask(store)
 	require.Equal(t, DoesNotHold, got.Verdict)
 	require.EqualValues(t, 6, got.Figures.Total)

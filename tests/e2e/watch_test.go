@@ -154,6 +154,48 @@ func TestWatchNotifiesWebhooksOfChanges(t *testing.T) {
 	}
 }
 
+// A webhook receives each key of a limit that passes 80 % of max within five seconds, and its end. Three
+// processes follow the limits' file, and an edit of max moves the threshold.
+func TestWatchNotifiesAtAPercentageOfALimit(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	r := newReceiver(t)
+	rules := rulesFor(t, r, "- {name: nearly-used, limit: plan.pro, above: 80%, to: [ops]}\n")
+	const limit = "limits:\n- {name: plan.pro, window: 10s, max: %d, count: {allowed: 'usage.{limit}.{key}'}}\n"
+	limits := file(t, "limits.yml", fmt.Sprintf(limit, 100))
+	s.send("hits.before", `{"n":1}`)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "before", "10s", 0) // so counting began before the window
+	for range 3 {
+		stack.Watch(t, s.nats, s.redis, rules, "WATCH_LIMITS_FILE="+limits)
+	}
+	s.send("hits.usage.plan:pro.cold", `{"n":80}`)
+	s.send("hits.usage.plan:pro.hot", `{"n":80}`)
+	s.awaitTotal("usage.plan:pro.hot", 80)
+	s.send("hits.usage.plan:pro.hot", `{"n":1}`)
+	crossed := time.Now()
+	got := r.eventually("nearly-used", "usage.plan:pro.hot", "firing")
+	if took := got[0].got.Sub(crossed); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("it took %v", took)
+	}
+	if c := got[0]; c.Total != 81 || c.Lower != 81 || c.Window != "10s" {
+		t.Errorf("received %+v", c)
+	}
+	r.eventually("nearly-used", "usage.plan:pro.hot", "firing resolved")
+	if got := r.of("nearly-used", "usage.plan:pro.cold"); len(got) > 0 {
+		t.Errorf("80 of 100 is not above 80 %%: %v", got)
+	}
+	stack.EventuallyTotal(t, s.query.URL(), "usage.plan:pro.cold", "10s", 0)
+	write(t, limits, fmt.Sprintf(limit, 10))
+	s.send("hits.usage.plan:pro.cold", `{"n":9}`)
+	r.eventually("nearly-used", "usage.plan:pro.cold", "firing resolved")
+	if got := r.of("nearly-used", ""); len(got) > 0 {
+		t.Errorf("all keys were known: %v", got)
+	}
+}
+
 // If nobody counts, a rule that waits for too few hits is unknown, and not firing.
 func TestWatchReportsUnknownWhileNoWorkerCounts(t *testing.T) {
 	t.Parallel()

@@ -216,7 +216,8 @@ func (in *Input) Periods() ([]period, error) {
 	periods, anyCalendar := make([]period, len(in.Windows)), false
 	for i, text := range in.Windows {
 		if in.hasCalendars && calendar.IsWindow(text) {
-			periods[i], anyCalendar = period{text, window.Span{To: to, Calendar: calendar.Window{Name: text, Zone: zone}}}, true
+			anyCalendar = true
+			periods[i] = period{text, window.Span{To: to, Calendar: calendar.Window{Name: text, Zone: zone}}}
 			continue
 		}
 		length, err := api.ParseDuration(in.WindowsParam, text)

@@ -43,7 +43,7 @@ type WatchAnswer struct {
 	EvaluatedAt time.Time             `json:"evaluated_at,omitzero" doc:"When the rules were evaluated last, by Redis's clock; absent if no watch has run yet. If it is more than a few seconds ago, no watch runs." example:"2026-11-21T10:00:00.4Z"`
 	Rules       int                   `json:"rules" doc:"How many rules WATCH_FILE has." example:"2"`
 	Counts      map[history.State]int `json:"counts" doc:"How many of the states that were asked for there are of each kind." example:"{\"firing\":1}"`
-	States      []history.Standing    `json:"states" doc:"The states now, at most 1000: those that fire first, then unknown, pending, resolved and ok. A rule with group or top has a state of its own, with an empty key, and one for each key for which its condition has held."`
+	States      []history.Standing    `json:"states" doc:"The states now, at most 1000: those that fire first, then unknown, pending, resolved and ok. A rule with group, top, each or limit has a state of its own, with an empty key, and one for each key for which its condition has held."`
 	Changes     []history.Change      `json:"changes" doc:"The changes of states, the newest first."`
 	Next        uint64                `json:"next,omitempty" doc:"What to set before to for the next page of changes; absent at the end." example:"712"`
 }

@@ -57,9 +57,10 @@ var (
 			Doc: "with prefix and above: a state for each counter"},
 		{Name: "window", Choice: "window", Schema: yamlfile.Matching(human.DurationPattern() +
 			"|^(today|yesterday|week|month|year)$"),
-			Doc: "rolls: a whole number and a unit (s, m, h, d, w, y); or of a calendar: today, yesterday, week, month " +
-				"or year"},
-		{Name: "tz", Schema: yamlfile.Text, Doc: "time zone of a calendar's window, such as Europe/Berlin; default UTC"},
+			Doc: "rolls: a whole number and a unit (s, m, h, d, w, y); or of a calendar: today, yesterday, week, " +
+				"month or year"},
+		{Name: "tz", Schema: yamlfile.Text,
+			Doc: "time zone of a calendar's window, such as Europe/Berlin; default UTC"},
 		{Name: "above", Choice: "threshold", Schema: yamlfile.Schema{"anyOf": []yamlfile.Schema{
 			yamlfile.Integer(0, math.MaxInt64), yamlfile.Matching(Percent.String())}},
 			Doc: "hits; with limit: percent of its max, such as 80%"},

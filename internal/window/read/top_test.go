@@ -1,8 +1,10 @@
 package read_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -37,6 +39,23 @@ func checkTop(t *testing.T, top read.Top, all map[string]window.Answer) {
 	for counter, a := range all {
 		if a.Upper > top.Floor && !listed[counter] {
 			t.Errorf("%s is missing with %+v; the floor is %d", counter, a.Total, top.Floor)
+		}
+	}
+}
+
+// checkBounds checks that no counter has more hits than the list of bounds allows it, which are sorted.
+func checkBounds(t *testing.T, bounds read.Top, all map[string]window.Answer) {
+	t.Helper()
+	most, before := make(map[string]int64), int64(math.MaxInt64)
+	for _, c := range bounds.Counters {
+		if c.Upper > before || all[c.Counter].Tier == (window.Tier{}) {
+			t.Errorf("%s has at most %d, after %d", c.Counter, c.Upper, before)
+		}
+		most[c.Counter], before = c.Upper, c.Upper
+	}
+	for counter, a := range all {
+		if limit := cmp.Or(most[counter], bounds.Floor); a.Upper > limit {
+			t.Errorf("%s has up to %d, and its bound is %d", counter, a.Upper, limit)
 		}
 	}
 }
@@ -92,6 +111,10 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				}
 				require.Len(t, top.Counters, 20)
 				checkTop(t, top, all)
+				var bounds read.Top
+				r.at(now, func() { bounds, err = r.reader.Bounds(t.Context(), window.Last(w)) })
+				require.NoError(t, err)
+				checkBounds(t, bounds, all)
 				t.Logf("%s, %d counters, %d hits, window %s: floor %d, first %d, last %d, %s", name, len(seen), hits,
 					human.FormatDuration(w), top.Floor, top.Counters[0].Total, top.Counters[19].Total, took.Round(time.Millisecond))
 			}
