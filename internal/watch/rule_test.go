@@ -448,8 +448,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	}
 }
 
-// otherLayout answers with tiers that hold less than those that it shows, as while a calendar's window outgrows
-// them.
+// otherLayout answers with tiers that hold less than those it shows, as when a calendar's window outgrows them.
 type otherLayout struct{ *read.Reader }
 
 func (otherLayout) Look(context.Context) (window.Layout, error) {

@@ -112,7 +112,7 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				require.Len(t, top.Counters, 20)
 				checkTop(t, top, all)
 				var bounds read.Top
-				r.at(now, func() { bounds, err = r.reader.Bounds(t.Context(), window.Last(w)) })
+				r.At(now, func() { bounds, err = r.Reader.Bounds(t.Context(), window.Last(w)) })
 				require.NoError(t, err)
 				checkBounds(t, bounds, all)
 				t.Logf("%s, %d counters, %d hits, window %s: floor %d, first %d, last %d, %s", name, len(seen), hits,
