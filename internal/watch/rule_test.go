@@ -361,8 +361,8 @@ func newCommits(t *testing.T, store *schema.Store) func(at time.Time, n int64, n
 	}
 }
 
-// A calendar's window begins at midnight of its zone. A rule of each counter reads those that are above, of its
-// prefix alone, and those that were.
+// A calendar's window begins at midnight of its zone. A rule of each counter reads those that are above, of
+// its prefix alone, and those that were.
 func TestRulesReadCalendarsAndEachCounterOfAPrefix(t *testing.T) {
 	t.Parallel()
 	store, now := newStore(t, true), time.Now()
@@ -448,7 +448,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	}
 }
 
-// otherLayout answers with tiers that hold less than those it shows, as when a calendar's window outgrows them.
+// otherLayout answers with tiers that hold less than it shows, as when a calendar's window outgrows them.
 type otherLayout struct{ *read.Reader }
 
 func (otherLayout) Look(context.Context) (window.Layout, error) {
