@@ -82,8 +82,18 @@ func TestViews(t *testing.T) {
 	other.clean(s.query.URL())
 }
 
-// Who is limited, how much of a limit a key has used, and how one resets it: with the mouse, and with the
-// keyboard alone.
+// lookAt fills in the form of the chosen limit, a field and its value in turn, and sends it.
+func (b *tab) lookAt(values ...string) {
+	b.t.Helper()
+	b.until("the fields", fmt.Sprintf(`document.querySelectorAll("#use-fields input").length === %d`, len(values)/2))
+	for i := 0; i < len(values); i += 2 {
+		eval[bool](b, fmt.Sprintf(`(document.querySelector("#use-fields [name=%s]").value = %q, true)`, values[i], values[i+1]))
+	}
+	eval[bool](b, `(document.getElementById("use-form").requestSubmit(), true)`)
+}
+
+// How many are refused, how much of a limit a key has used, and how one resets it: with the mouse, and with
+// the keyboard alone.
 func TestLimitsView(t *testing.T) {
 	s := start(t, namedLimits(t))
 	for range 7 {
@@ -94,12 +104,9 @@ func TestLimitsView(t *testing.T) {
 	b := open(t, s.query.URL()+"/?view=limits", desktop)
 	rows := `[...document.querySelectorAll("#limits-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|"))`
 	b.until("the limits", rows+`[0]?.startsWith("login|5 in 1 hour|") && `+rows+`[0].endsWith("|6|2|0") && `+rows+`[1].startsWith("per-route|100 in 1 minute|")`)
-	keys := `[...document.querySelectorAll("#busiest-rows tr")].map((r) => [...r.children].map((c) => c.textContent).join("|")).join()`
-	b.until("the busiest keys", keys+` === "alice|7|2,<b>\\u202ebob|1|0"`)
-	b.click(`#busiest-rows [data-key="alice"]`)
+	b.lookAt("key", "alice")
 	meter := `document.querySelector("#use-found [role=meter]")`
 	b.until("the use of alice", meter+`?.getAttribute("aria-valuetext") === "5 of 5 used, 0 left" && /refused. It is allowed in/.test(document.getElementById("use-found").textContent)`)
-	b.until("the field to be filled in", `document.querySelector("#use-fields input").value === "alice"`)
 
 	// A reset asks once more. Escape keeps the hits.
 	b.click(`#use-reset button`)
@@ -119,7 +126,7 @@ func TestLimitsView(t *testing.T) {
 	eval[bool](b, `(document.querySelectorAll("#limits-rows button")[1].focus(), true)`)
 	b.press(kb.Enter)
 	b.until("the other limit", `document.querySelectorAll("#limits-rows button")[1].getAttribute("aria-pressed") === "true" && [...document.querySelectorAll("#use-fields label")].map((l) => l.textContent).join() === "Address,Path" && location.search.includes("limit=per-route")`)
-	b.click(`#busiest-rows [data-key]`)
+	b.lookAt("ip", "2001:db8::7", "path", "/a b")
 	b.until("its use", meter+`?.getAttribute("aria-valuetext") === "1 of 100 used, 99 left"`)
 	b.clean(s.query.URL())
 }
@@ -155,7 +162,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 	} {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
 		b.until("about "+c.about, fmt.Sprintf(`document.getElementById("use-about").textContent.includes(%q)`, c.about))
-		b.click(`#busiest-rows [data-key="alice"]`)
+		b.lookAt("key", "alice")
 		b.until("the use of alice: "+c.used, fmt.Sprintf(`document.querySelector("#use-found .used")?.textContent.includes(%q) && document.querySelector("#use-found [data-part=next]").textContent.startsWith(%q) && document.querySelector("#use-found [role=meter]").dataset.state === %q`, c.used, c.next, c.state))
 	}
 	b.clean(s.query.URL())
@@ -276,7 +283,7 @@ func TestViewsOnPhoneAndDark(t *testing.T) {
 	s.watch(fmt.Sprintf("{name: %s, prefix: %q, window: 1h, below: 1, to: [bus]}", strings.Repeat("long-", 12), long))
 	for _, as := range []looks{phone, {320, 640, "light"}, {768, 900, "dark"}, {1440, 900, "light"}, {390, 844, "dark"}}[:stack.Rounds(3, 5)] {
 		b := open(t, s.query.URL()+"/?view=limits", as)
-		b.click(`#busiest-rows [data-key]`)
+		b.lookAt("key", long)
 		b.until("the use", `document.querySelector("#use-found [role=meter]")`)
 		b.requireLegible(as)
 		b.click(`#views [data-to="operate"]`)

@@ -47,16 +47,16 @@ func (l *limits) setLimits(set limitfile.Set) {
 			usages[name] = (*before)[name]
 		}
 		if usages[name] == nil {
-			usages[name] = newUsage(l.now())
+			usages[name] = &usage{since: l.now()}
 		}
 	}
 	l.usages.Store(&usages)
 }
 
 // count counts a decision. Takes with the request's own numbers, or under a removed limit, have no usage.
-func (l *limits) count(take *limit.Take, o outcome, now time.Time) {
-	if use := (*l.usages.Load())[take.Limit.Name]; use != nil {
-		use.add(take.Key, o, now)
+func (l *limits) count(name string, o outcome, now time.Time) {
+	if use := (*l.usages.Load())[name]; use != nil {
+		use.add(o, now)
 	}
 }
 

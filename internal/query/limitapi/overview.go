@@ -15,14 +15,10 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-const (
-	limitsPath  = "/v1/limits"
-	defaultKeys = 10
-)
+const limitsPath = "/v1/limits"
 
 type limitsParams struct {
-	Name []string   `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
-	Top  api.Number `query:"top" hint:"a whole number from 0 to 100" doc:"The most keys to list of each limit: 0 to 100. Default: 10." example:"20"`
+	Name []string `query:"name,explode" doc:"Only the limits of these names. May repeat, up to 100 times." example:"[\"login\"]"`
 }
 
 const maxNames = 100
@@ -40,28 +36,26 @@ func (s *Service) registerLimits(a *api.API) {
 		OperationID: "get-limits", Method: http.MethodGet, Path: limitsPath,
 		Summary: "The limits and their decisions",
 		Description: "Every named limit, with the decisions of the process that answers, per second and since its " +
-			"start, and the keys with most decisions. " +
-			"The keys are counted in bounded memory: a number is too large by at most error, and no key outside the " +
-			"list has more than others_at_most.",
+			"start.",
 		Responses: api.SuccessOnly("The limits, as of now.", limitsExample()),
 	}), api.OverHTTP(s.findLimits))
 }
 
 // findLimits checks parameters and returns the limits. Its errors are for the client.
 func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (LimitsAnswer, error) {
-	keys, err := p.Top.Parse("top", defaultKeys, 0, busiestKeys)
-	if err == nil && len(p.Name) > maxNames {
-		err = web.BadInput("name", "%d names: at most %d are allowed", len(p.Name), maxNames)
-	}
 	set := s.limits.named.Load()
+	if len(p.Name) > maxNames {
+		return LimitsAnswer{}, web.BadInput("name", "%d names: at most %d are allowed", len(p.Name),
+			maxNames).Problem(part)
+	}
 	if len(p.Name) > 0 {
 		set = make(limitfile.Set, len(p.Name))
 	}
-	for i := 0; err == nil && i < len(p.Name); i++ {
-		set[p.Name[i]], err = s.limits.lookup(p.Name[i], "name")
-	}
-	if err != nil {
-		return LimitsAnswer{}, web.InputProblem(err, part)
+	for _, name := range p.Name {
+		var err error
+		if set[name], err = s.limits.lookup(name, "name"); err != nil {
+			return LimitsAnswer{}, web.InputProblem(err, part)
+		}
 	}
 	reserved, usages, now := s.limiter.Reserved(), *s.limits.usages.Load(), s.limits.now()
 	out := LimitsAnswer{AsOf: now.UTC(), Process: s.process, Counts: s.limits.mode != TakeOff, Limits: []LimitState{}}
@@ -71,7 +65,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 			continue // a reload has just removed it
 		}
 		lim := set[name]
-		state := use.state(now, int(keys))
+		state := use.state(now)
 		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
 		state.Unlimited = lim.Unlimited
 		state.Fail, state.Key, state.Variables = string(lim.Fail), lim.Key.String(), lim.Key.Variables()
@@ -93,7 +87,5 @@ func limitsExample() LimitsAnswer {
 		Key:       "{key}",
 		Variables: []string{"key"},
 		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
-		BusiestSince: at.Truncate(time.Minute).Add(-5 * time.Minute),
-		Busiest:      []busyKey{{Key: "alice", Decisions: 42, Refused: 7}}, OthersAtMost: 3,
 	}}}
 }

@@ -62,7 +62,7 @@ func (o *outcomes) countDecisions(a *limit.Answer) {
 			result, became = "would_refuse", outcomeWouldRefuse
 		}
 		o.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
-		o.limits.count(&d.Take, became, now)
+		o.limits.count(d.Take.Limit.Name, became, now)
 	}
 }
 
@@ -70,6 +70,6 @@ func (o *outcomes) countFailures(takes []limit.Take) {
 	now := o.limits.now()
 	for i := range takes {
 		o.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		o.limits.count(&takes[i], outcomeFailed, now)
+		o.limits.count(takes[i].Limit.Name, outcomeFailed, now)
 	}
 }

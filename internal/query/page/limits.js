@@ -1,9 +1,8 @@
 // Limits: what is decided under each, who is refused, and how much of a limit one key has used.
 import { $, el, put, repeat, say } from "./dom.js";
-import { ago, apart, atSecond, compact, moment, number, sentence, shown, spoken } from "./format.js";
+import { ago, apart, compact, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, call, clock } from "./api.js";
 
-const listed = 20; // busiest keys
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
 let limits = new Map(); // by name, as the service answered
@@ -26,14 +25,12 @@ export function start() {
 }
 
 async function load() {
-  let one;
   try {
-    const all = await ask("v1/limits", [["top", 0]]);
+    const all = await ask("v1/limits");
     all.limits.sort((a, b) => refusedOf(b) - refusedOf(a)); // the order of names stays among the others
     limits = new Map(all.limits.map((limit) => [limit.limit, limit]));
     if (!limits.has(chosen)) choose(all.limits[0]?.limit ?? "", false);
-    one = chosen && (await ask("v1/limits", [["name", chosen], ["top", listed]])).limits[0];
-    draw(all, one);
+    draw(all);
   } catch (error) {
     put($("limits-note"), `${sentence(error.message)} This view comes back by itself.`);
     $("limits-note").classList.add("bad");
@@ -45,7 +42,7 @@ async function load() {
 
 const refusedOf = (limit) => limit.refused + limit.would_refuse;
 
-function draw(all, one) {
+function draw(all) {
   processes.add(all.process);
   counts = all.counts;
   put($("limits-process"), processes.size > 1
@@ -69,7 +66,7 @@ function draw(all, one) {
     counts ? "" : "This service counts no takes (QUERY_TAKE=off): it only looks at limits, and resets none.",
   );
   drawRows();
-  if (one?.limit === chosen) drawBusiest(one);
+  drawForm(limits.get(chosen));
 }
 
 const room = (limit) => limit.unlimited
@@ -135,79 +132,14 @@ function choose(name, byReader = true) {
   again();
 }
 
-// valuesOf reads from a key what its variables were: a template has text between them, which is encoded in values.
-function valuesOf(limit, key) {
-  const parts = limit.key.split(/\{[^}]*\}/).map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const found = new RegExp(`^${parts.join("([^]*?)")}$`, "u").exec(key);
-  if (!found) return undefined;
-  const decode = (text) => (limit.variables.length > 1 ? decodeURIComponent(text) : text);
-  try {
-    return Object.fromEntries(
-      limit.variables.map((name, i) => [name, decode(found[i + 1]).replace(name === "ip" ? /\/64$/ : /^$/, "")]),
-    );
-  } catch {
-    return undefined;
-  }
-}
-
-function drawBusiest(limit) {
-  put($("busiest-title"), `Busiest keys of ${limit.limit}`);
-  put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
+// drawForm describes the chosen limit, and has the fields by which a key of it is looked at.
+function drawForm(limit) {
   const inAdvance = limit.share ? ` Each process takes up to ${number(limit.share.hits)} hits in advance.` : "";
   put(
     $("use-about"),
     `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${limit.kept}. ` +
       `Without Redis, ${fails[limit.fail]}.${inAdvance}`,
   );
-  drawFields(limit);
-  const box = $("busiest-rows");
-  const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  const most = Math.max(1, ...limit.busiest.map((k) => k.decisions));
-  box.replaceChildren(...limit.busiest.map((k) => {
-    const all = el("span", { class: "share" }), refused = el("span", { class: "share refused" });
-    all.style.width = `${(100 * k.decisions) / most}%`;
-    refused.style.width = `${(100 * k.refused) / most}%`;
-    const values = valuesOf(limit, k.key);
-    const name = values
-      ? el(
-        "button",
-        {
-          type: "button",
-          class: "pick",
-          "data-key": k.key,
-          title: `Look at the use of ${apart(k.key)}`,
-          onclick: () => lookAt(values),
-        },
-        el("bdi", {}, shown(k.key)),
-      )
-      : el("bdi", { class: "pick" }, shown(k.key));
-    return el("tr", {}, el("th", { scope: "row" }, all, refused, name),
-      el(
-        "td",
-        {
-          class: "number",
-          title: k.error ? `between ${number(k.decisions - k.error)} and ${number(k.decisions)}` : "exact",
-        },
-        `${k.error ? "≤ " : ""}${number(k.decisions)}`,
-      ),
-      el("td", { class: `number ${k.refused ? "bad" : ""}` }, number(k.refused)));
-  }));
-  if (focused !== undefined) {
-    [...box.querySelectorAll("[data-key]")].find((node) => node.dataset.key === focused)?.focus();
-  }
-  put(
-    $("busiest-note"),
-    limit.busiest.length === 0
-      ? "No decision in the last minutes."
-      : limit.others_at_most === 0 ? "There are no others."
-      : `No other key had more than ${number(limit.others_at_most)} decisions.`,
-  );
-}
-
-const labels = { key: "Key", ip: "Address", method: "Method", host: "Host", path: "Path" };
-const labelOf = (variable) => labels[variable] ?? `Header ${variable.slice("header.".length)}`;
-
-function drawFields(limit) {
   const box = $("use-fields"), names = `${limit.limit} ${limit.variables.join()}`;
   if (box.dataset.of === names) return; // the reader may be typing
   box.dataset.of = names;
@@ -215,6 +147,9 @@ function drawFields(limit) {
   box.replaceChildren(...limit.variables.map((name) =>
     el("label", {}, labelOf(name), el("input", { name, ...plain }))));
 }
+
+const labels = { key: "Key", ip: "Address", method: "Method", host: "Host", path: "Path" };
+const labelOf = (variable) => labels[variable] ?? `Header ${variable.slice("header.".length)}`;
 
 function lookAt(values) {
   asked = values;
