@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +50,7 @@ const (
 	wayMost   = limit.MaxExactHits // more than can be decided in a window
 	wayFile   = `limits:
 - {name: cells, window: 1s, max: 100000}
+- {name: counted, window: 1s, max: 100000, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
 - {name: log, window: 1s, max: 100000, policy: log}
 - {name: stream, window: 1s, max: 100000, policy: stream}
 - {name: share, window: 20s, max: 2000000, share: {hits: 100, for: 1s}}
@@ -65,7 +67,9 @@ func (r *rig) ways(t testing.TB) []way {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yml")
 	require.NoError(t, os.WriteFile(file, []byte(wayFile), 0o600))
-	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, stack.NoWait)
+	_, err := r.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "DECIDED", Subjects: []string{"decided"}})
+	require.NoError(t, err)
+	query := stack.Query(t, r.redis, "QUERY_LIMITS_FILE="+file, "NATS_URL="+r.nats.URL(), "LIMITS_SUBJECT=decided", stack.NoWait)
 	rls, grpc := stack.RLS(t, r.redis, "RLS_LIMITS_FILE="+file)
 	stack.Eventually(t, "query to take", func() (bool, string) {
 		err := getOnce(http.DefaultClient, query.URL()+"/readyz/takes")
@@ -109,6 +113,7 @@ func (r *rig) ways(t testing.TB) []way {
 		{sample: sample{name: "query, `cells` with an `id`"}, pid: query.PID(), decide: func(key string) error {
 			return ask("/v1/take", `{"limit":"cells","key":"`+key+`","id":"`+limit.NewLease()+`","ttl":"10s"}`)
 		}},
+		byHTTP("query, `cells` with `count`", "counted"),
 		byHTTP("query, `log`", "log"),
 		byHTTP("query, `stream`", "stream"),
 		byHTTP("query, `mode: shadow`", "shadow"),
@@ -201,7 +206,7 @@ func (r *rig) trips(t testing.TB) int64 { return r.stat(t, "total_reads_processe
 func checkWays(t *testing.T, r *rig) {
 	o := options{runs: 1, scale: 0.05, only: everything}
 	all := measureWays(t, r, o)
-	if rows := strings.Count(view{"Ways": all}.tables(t, o), "\n| 1"); rows != 2*10 {
+	if rows := strings.Count(view{"Ways": all}.tables(t, o), "\n| 1"); rows != 2*11 {
 		t.Fatalf("%d rows", rows)
 	}
 	for _, w := range all {

@@ -80,7 +80,7 @@ func TestDevRunsEverything(t *testing.T) {
 			t.Errorf("%s: %v\n%s", line, err, answer)
 		}
 	}
-	eventuallySays(t, query+"/v1/limits", http.StatusOK, `"client-0"`)
+	eventuallySays(t, query+"/v1/top?prefix=usage.api.&window=5m", http.StatusOK, `"usage.api.client-0"`)
 	stop()
 
 	// Not in parallel: of two that start at once, one may take a port that the other has found free.
