@@ -315,6 +315,9 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 	case never:
 		wait = t.Limit.Window
 	}
+	parts := *t.Limit
+	parts.Count.Refused, parts.Count.WouldRefuse = "", "" // the rest is refused, and no part
+	t.Limit = &parts
 	for refusals := 0; rest > 0 && most > 0 && refusals < 3; { // others may count meanwhile
 		t.N = min(rest, most)
 		answer, err := s.limiter.Take(ctx, []limit.Take{t})
@@ -336,6 +339,13 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 	}
 	out.Take, out.WouldAllow, out.RetryAfter = take, wait == 0, wait
 	out.Allowed = shadow || out.WouldAllow
+	counter := take.Limit.Count.Refused
+	if shadow {
+		counter = take.Limit.Count.WouldRefuse
+	}
+	if rest > 0 && counter != "" {
+		s.counted(counter, take.Limit.Name, take.Key, rest)
+	}
 	s.countDecision(&out)
 	return &out
 }

@@ -21,6 +21,6 @@
 // the program from starting, and changes nothing when it is reread.
 //
 // run waits for all goroutines: the gRPC server's (server.go: workers), two of health.go (a check of Redis
-// every second, and gRPC's health service), the rereading of files, and the server for /healthz, /readyz and
-// /metrics.
+// every second, and gRPC's health service), the rereading of files, the server for /healthz, /readyz and
+// /metrics, and last the one that publishes what limits decide (limit/counts).
 package main

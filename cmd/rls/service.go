@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/counts"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/release"
@@ -26,6 +28,8 @@ import (
 // Settings of the program. --help prints their tags.
 type Settings struct {
 	Redis    redisconn.Settings
+	NATS     natsconn.Settings
+	Counts   counts.Settings
 	Log      program.Log
 	Shutdown web.Shutdown
 
@@ -84,6 +88,7 @@ type service struct {
 	server   web.Server // of the address for metrics
 	settings Settings
 	limiter  limiter
+	counted  func(counter limit.CounterName, limit, key string, n int64) // counts hits
 	mapping  *setting.File[*mapping]
 	health   *health
 	log      zerolog.Logger
@@ -112,6 +117,9 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	s.server.Leaving = leaving
+	counted := counts.New(settings.Counts, &settings.NATS, "tallyroll rls", log, s.server.Metrics.Registry)
+	takes.Counted, s.counted = counted.Add, counted.Add
+	defer counted.Start()()
 	s.health = newHealth(func(ctx context.Context) error { return looks.Ping(ctx).Err() }, s.why)
 	certificate, err := web.OpenCertificate(settings.addresses().Files(), s.server.Files)
 	if err != nil {

@@ -239,14 +239,18 @@ func (a *accounts) decideLocally(r *request, now time.Time) []state {
 	for i := range r.takes {
 		take, own, v := &r.takes[i], views[i].account, &views[i].View
 		counts := count && out[i].fits && take.N > 0
-		if counts && take.Limit.Policy.Traits().Slots {
+		switch {
+		case counts && take.Limit.Policy.Traits().Slots:
 			a.leases.acquire(take, r.keys[i], &out[i], now)
+		case counts:
+			out[i].counted = take.N
 		}
 		if own == nil {
 			continue
 		}
 		if count && take.N < 0 {
 			n := -max(take.N, -math.MaxInt64)
+			out[i].counted = -min(n, v.Sum)
 			own.Give(v, n)
 			own.owed -= min(n, own.owed)
 		}

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"slices"
 	"strings"
 
 	"tallyroll/internal/hit"
@@ -37,4 +38,38 @@ func (c CounterName) Of(limit, key string) string {
 func (c CounterName) Prefix(limit string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(c), counterKey), counterLimit,
 		strings.ReplaceAll(limit, ".", ":"))
+}
+
+// countsSettled reports whether counters get the hits of a take when it is settled: a TTL announces that, and
+// counters only rise.
+func (t *Take) countsSettled() bool { return t.TTL != 0 || t.Once }
+
+// isCounted reports whether a counter may get what is decided.
+func (r *request) isCounted() bool {
+	return slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.Count != Count{} })
+}
+
+// countHits counts on the limits' counters what was decided. It is the only place that does (docs/limits.md
+// has the cases).
+func (l *Limiter) countHits(a *Answer, settle bool) {
+	for i := range a.Decisions {
+		d := &a.Decisions[i]
+		names := &d.Take.Limit.Count
+		counter, n := names.Allowed, d.change
+		switch {
+		case !settle && !d.WouldAllow && d.Shadow:
+			counter, n = names.WouldRefuse, d.Take.N
+		case !settle && !d.WouldAllow:
+			counter, n = names.Refused, d.Take.N
+		case !a.Allowed: // by another limit
+			n = 0
+		case n < 0:
+			counter, n = names.Returned, -n
+		case !settle && d.Take.countsSettled():
+			n = 0
+		}
+		if counter != "" && n > 0 {
+			l.Counted(counter, d.Take.Limit.Name, d.Take.Key, n)
+		}
+	}
 }

@@ -13,7 +13,8 @@
 //	accounts   hold what this process allowed, and first count in Redis what Redis lacks        accounts.go
 //	remote     decides with one script in Redis, or in parts (store, redis.go)                    remote.go
 //
-// Scripts that are under way at the same time share round trips (trips.go).
+// Scripts that are under way at the same time share round trips (trips.go). At the end of the chain, Limiter
+// counts decisions on the counters of their limits (count.go; the package counts publishes them).
 //
 // A settlement (ids.go) passes them, too. Renewals and releases of slots (slots.go) begin at fallback.
 //

@@ -36,7 +36,11 @@ func (f *fallback) decide(ctx context.Context, r *request) (verdict, error) {
 	if !f.breaker.mayAsk(r.keys[0], r.asked) {
 		return f.decideWithout(r, nil, errDown)
 	}
-	bounded, cancel := context.WithTimeout(ctx, f.timeout())
+	waiting := ctx
+	if r.isCounted() {
+		waiting = context.WithoutCancel(ctx) // the first reply is counted, even if its caller has gone
+	}
+	bounded, cancel := context.WithTimeout(waiting, f.timeout())
 	defer cancel()
 	v, err := f.accounts.decide(bounded, r)
 	if err != nil {

@@ -246,6 +246,8 @@ type Decision struct {
 	// beyond max then.
 	Settled *int64
 	Over    int64
+
+	change int64 // by how many hits this decision changed what was counted
 }
 
 // Answer decides takes of one request.

@@ -26,6 +26,10 @@ type Limiter struct {
 	refusals  *refusals
 	fallback  *fallback
 	store     *redisStore
+
+	// Counted is called with the hits that a decision has for a counter of its limit. It must not block. Set it
+	// before the first take; nil counts nothing.
+	Counted func(counter CounterName, limit, key string, n int64)
 }
 
 // process is what the deciders of a Limiter share.
@@ -106,6 +110,9 @@ func (l *Limiter) decide(ctx context.Context, takes []Take, m mode) (Answer, err
 		return Answer{}, err
 	}
 	v, err := l.shadow.decide(ctx, &r)
+	if r.count && l.Counted != nil {
+		l.countHits(&v.Answer, r.settle)
+	}
 	return v.Answer, err
 }
 

@@ -145,7 +145,14 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		}
 		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, lease)
 		if r.ids {
-			args = append(args, r.takes[i].ID, r.takes[i].ttl().Milliseconds(), r.takes[i].Once)
+			flags := 0
+			if r.takes[i].Once {
+				flags = 1
+			}
+			if r.takes[i].countsSettled() {
+				flags += 2
+			}
+			args = append(args, r.takes[i].ID, r.takes[i].ttl().Milliseconds(), flags)
 		}
 	}
 	switch m {
@@ -177,7 +184,7 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 	}
 	for i, item := range reply {
 		fields, _ := item.([]any)
-		var v [12]int64
+		var v [13]int64
 		if len(fields) < 5 || len(fields) > len(v) {
 			return nil, nil, fmt.Errorf("unexpected reply from Redis: %v", item)
 		}
@@ -187,7 +194,7 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 		states[i] = state{
 			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1,
 			conflict: v[8] == 2, unknown: v[8] == 3,
-			own: v[9], settled: v[10], beyond: v[11],
+			own: v[9], settled: v[10], beyond: v[11], change: v[12],
 		}
 		switch last := v[4]; {
 		case v[0] == 0:

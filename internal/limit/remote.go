@@ -59,6 +59,7 @@ type state struct {
 	own               int64 // with again: hits that were counted for it; of a settlement: that it added
 	settled           int64 // one more than the number it was settled with; 0 if it was not
 	beyond            int64 // hits of a settlement that were too many to keep
+	change            int64 // of a settlement: by how much it changed the take's number in counters
 }
 
 func (m *remote) decide(ctx context.Context, r *request) (verdict, error) {
@@ -317,7 +318,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
 			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait,
-			Source: source, Lower: s.lower, Upper: s.upper,
+			Source: source, Lower: s.lower, Upper: s.upper, change: s.counted + s.change,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,

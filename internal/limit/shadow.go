@@ -84,7 +84,7 @@ func (s shadow) withoutHits(t *Take, d Decision) Decision {
 		d.RetryAfter = l.Window
 	}
 	if l.Unlimited {
-		d.Remaining = MaxHits
+		d.Remaining, d.change = MaxHits, t.N
 		if t.N > 0 && t.Lease != "" {
 			d.Ends, d.EndsIn = s.next.now().Add(l.Window).UTC(), l.Window
 		}

@@ -161,7 +161,7 @@ func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	sh.accounts.spend(s.account, now, s.limit.Window, take.N)
 	gone := s.granted - s.left
 	return Decision{
-		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare,
+		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare, change: take.N,
 		Certain:   s.state.upper+s.granted <= s.limit.Max,
 		Remaining: max(0, s.limit.Max-s.state.estimate-gone), Lower: s.state.lower + gone, Upper: s.state.upper + gone,
 	}

@@ -17,6 +17,7 @@
 //
 // Goroutines, all waited for by Run: Health.Run (checks Redis), Live.Run (reads for /v1/live), Watcher.Run
 // (reads for questions that wait), Files.Follow (files that are read again), Server.Serve (listeners),
-// natsAPI.serve (the connection, its endpoints, and a responder.dispatch per request). A take's late answer
+// natsAPI.serve (the connection, its endpoints, and a responder.dispatch per request), and the one that
+// publishes what limits decide (limit/counts), which ends after the others. A take's late answer
 // holds one connection for takes; limit.Limiter.Wait waits for it.
 package query

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/counts"
 	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/release"
 	"tallyroll/internal/query/answer"
@@ -50,6 +52,13 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 		return err
 	}
 	s.server.Leaving = leaving
+	var at *natsconn.Settings
+	if settings.asksNATS() {
+		at = new(settings.natsAt())
+	}
+	counted := counts.New(settings.Counts, at, "tallyroll query", log, s.server.Metrics.Registry)
+	takes.Counted = counted.Add
+	defer counted.Start()()
 	listeners, err := settings.addresses().Listen(s.server.Files)
 	if err != nil {
 		return err

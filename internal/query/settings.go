@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"tallyroll/internal/limit/counts"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
@@ -24,6 +25,8 @@ type Settings struct {
 	NATSNone  bool               `emptied:"NATS_URL"`
 	NATSFile  setting.SecretFile `file:"NATS_URL"`
 	NATS      natsconn.Access
+
+	Counts counts.Settings
 
 	Addr        string         `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
 	Tokens      setting.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`

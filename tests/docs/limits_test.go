@@ -18,7 +18,7 @@ import (
 const limitsPage = "../../docs/limits.md"
 
 // limitsPages are those whose examples the test runs.
-var limitsPages = []string{limitsPage, "../../docs/limits-proxies.md", "../../docs/limits-outages.md"}
+var limitsPages = []string{limitsPage, "../../docs/limits-counters.md", "../../docs/limits-proxies.md", "../../docs/limits-outages.md"}
 
 // The examples run one after the other on the same servers, with the settings that the page names.
 func TestLimits(t *testing.T) {

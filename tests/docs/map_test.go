@@ -17,7 +17,7 @@ var shelves = []struct {
 	{"Start", [][2]string{{"count", "start/count.md"}, {"limit", "start/limit.md"}, {"alert", "start/alert.md"}}},
 	{"Publish", [][2]string{{"payloads", "payloads.md"}, {"collect", "collect.md"}, {"rules", "rules.md"}}},
 	{"Ask", [][2]string{{"queries", "queries.md"}, {"HTTP", "http.md"}, {"alerts", "watch.md"}, {"PromQL", "promql.md"}}},
-	{"Limits", [][2]string{{"limits", "limits.md"}, {"proxies", "limits-proxies.md"}, {"outages", "limits-outages.md"}}},
+	{"Limits", [][2]string{{"limits", "limits.md"}, {"counters", "limits-counters.md"}, {"proxies", "limits-proxies.md"}, {"outages", "limits-outages.md"}}},
 	{"Run", [][2]string{{"install", "install.md"}, {"servers", "servers.md"}, {"settings", "settings.md"}, {"operations", "operations.md"}, {"metrics", "metrics.md"}, {"scaling", "scaling.md"}, {"disasters", "disasters.md"}}},
 	{"Understand", [][2]string{{"design", "design.md"}, {"delivery", "delivery.md"}, {"benchmarks", "benchmarks.md"}, {"tables", "benchmarks-tables.md"}, {"alternatives", "alternatives.md"}}},
 }

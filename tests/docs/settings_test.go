@@ -89,7 +89,7 @@ func same(t *testing.T, page, help map[string]string) {
 // The reference has every setting of every program, with its default, and no other.
 func TestReferenceHasTheSettings(t *testing.T) {
 	common := table(t, settingsPage, "### Connections and logs")
-	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect, watch", "#### Redis": "ingest, audit, query, promql, rls, watch"} {
+	for heading, programs := range map[string]string{"#### NATS": "ingest, publish, redrive, audit, query, collect, watch, rls", "#### Redis": "ingest, audit, query, promql, rls, watch"} {
 		for _, row := range table(t, settingsPage, heading) {
 			common = append(common, []string{row[0], programs, row[1]})
 		}

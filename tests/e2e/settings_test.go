@@ -65,7 +65,7 @@ func TestHelpAndVersionOfEveryProgram(t *testing.T) {
 	t.Parallel()
 	const nats, redis = "NATS_URL, NATS_PASSWORD, NATS_TOKEN", "REDIS_URL, REDIS_PASSWORD"
 	for program, secrets := range map[string]string{
-		"ingest": nats + ", " + redis, "query": nats + ", " + redis, "collect": nats, "promql": redis, "rls": redis,
+		"ingest": nats + ", " + redis, "query": nats + ", " + redis, "collect": nats, "promql": redis, "rls": nats + ", " + redis,
 		"watch": nats + ", " + redis, "publish": nats, "redrive": nats, "audit": nats + ", " + redis,
 	} {
 		code, help := runToEnd(t, program, []string{"--help"}, "NATS_URL=nats://user:"+secret+"@h", "REDIS_URL=redis://:"+secret+"@h", "NATS_PASSWORD="+secret)

@@ -5,7 +5,7 @@ ingest: { listens: { INGEST_ADDR: { http: 8082 } }, connects: [nats, redis], nam
 query: { listens: { QUERY_ADDR: { http: 8080 } }, serves: http, connects: [nats, redis], files: { QUERY_LIMITS_FILE: limits.yml } }
 collect: { listens: { COLLECT_ADDR: { http: 8081 } }, serves: http, connects: [nats] }
 promql: { listens: { PROMQL_ADDR: { http: 9091 } }, serves: http, connects: [redis] }
-rls: { listens: { RLS_ADDR: { grpc: 8083 }, RLS_METRICS_ADDR: { http: 8084 } }, serves: grpc, connects: [redis], files: { RLS_LIMITS_FILE: limits.yml } }
+rls: { listens: { RLS_ADDR: { grpc: 8083 }, RLS_METRICS_ADDR: { http: 8084 } }, serves: grpc, connects: [nats, redis], files: { RLS_LIMITS_FILE: limits.yml } }
 watch: { listens: { WATCH_ADDR: { http: 9092 } }, connects: [nats, redis, targets], name: WATCH_WORKER, files: { WATCH_FILE: watch.yml, WATCH_LIMITS_FILE: limits.yml } }
 {{- end }}
 

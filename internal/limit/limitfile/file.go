@@ -251,7 +251,8 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 	for _, v := range l.Key.Variables() {
 		if v != VarKey && v != VarMethod {
 			return c, yamlfile.Errorf(node.Line, "count: the limit's key %s has {%s}, of which clients can make any "+
-				"number of values, and each counter is kept for a month: leave count out, or add unbounded: true", l.Key, v)
+				"number of values, and each counter is kept for a month: leave count out, or add unbounded: true",
+				l.Key, v)
 		}
 	}
 	return c, nil

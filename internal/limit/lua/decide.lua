@@ -5,8 +5,8 @@
 -- was counted at a time or before; 4: settle; 5: count a share, dated at its end), for several takes followed
 -- by a character per take, which is s in shadow mode; then per take policy, window (ms), max, n, and a lease,
 -- or share if the limit has shares, or nothing; with ids also an id or nothing, how long it is remembered (ms),
--- and 1 if nothing may have happened under it; then in mode 3 the time, and in mode 5 how long a share lasts
--- (ms).
+-- and 1 if nothing may have happened under it, and 2 more if counters get its hits when it is settled; then in
+-- mode 3 the time, and in mode 5 how long a share lasts (ms).
 -- Returns per take: 1 if it fits, else 0; the hits that are certainly in the window, the estimate, and the
 -- hits that may be in it, all before new ones were counted and after others were given back or settled; and
 -- the milliseconds until the take would fit if no other hits came, or the time at which it was counted. If
@@ -14,8 +14,8 @@
 -- a slot was acquired or renewed, or with ids, also the end of the lease in microseconds. With ids, then 1 if
 -- the same was done before, 2 if the id was used for something else, which blocks all, 3 if it is unknown,
 -- else 0; the hits that were counted for it before, or by settling; one more than the number it was settled
--- with, or 0; and the hits of a settlement that were too many to count. Numbers before it that do not apply
--- are 0.
+-- with, or 0 or less; the hits of a settlement that were too many to count; and by how much it changed the
+-- take's number in counters. Numbers before it that do not apply are 0.
 --
 -- Commands that need memory come before those that need none, because a full Redis (maxmemory) refuses the
 -- former, but no longer after a script's first write. For the same reason an add of a policy begins with a
@@ -41,7 +41,8 @@ for i = 1, takes do
 	s.lease = ARGV[a + 4]
 	s.fits = n <= 0 or s.excess <= 0 or s.held ~= nil
 	if ids and ARGV[a + 5] ~= '' then
-		ids.look(s, KEYS[takes + i], mode, tonumber(ARGV[a + 6]), ARGV[a + 7] == '1')
+		local flags = tonumber(ARGV[a + 7])
+		ids.look(s, KEYS[takes + i], mode, tonumber(ARGV[a + 6]), flags % 2 == 1, flags >= 2)
 	end
 	all = all and not s.conflict and (s.fits or string.sub(ARGV[1], i + 1, i + 1) == 's')
 	states[i] = s
@@ -111,7 +112,7 @@ for i, s in ipairs(states) do
 		local own = r.extra + (mode == '1' and s.n > 0 and r.base or 0)
 		out[i] = {
 			fits, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score or 0, code, own, r.settled + 1,
-			s.beyond or 0,
+			s.beyond or 0, s.change or 0,
 		}
 	end
 end

@@ -5,7 +5,7 @@
 --   base      its hits that still count there; of a give-back: those that are still to be given back
 --   extra     its hits that settlements added
 --   later     when they counted (ms)
---   settled   the number it was settled with, or -1
+--   settled   the number it was settled with, or -1; or -2 if counters get its hits only then
 --   began     what policy.began returned; if it returns something else, the key was reset or restarted since
 ids = (function()
 	local i = {}
@@ -22,8 +22,8 @@ ids = (function()
 	local function began(key, s, stamp) return s.policy.began and s.policy.began(key, stamp) or '-' end
 
 	-- look decides about a take whose id is known. once means that the id must be new, or when it is settled,
-	-- not settled before.
-	function i.look(s, key, mode, ttl, once)
+	-- not settled before; later, that counters get its hits when it is settled.
+	function i.look(s, key, mode, ttl, once, later)
 		local r = mode ~= '3' and read(key)
 		s.id, s.record = key, r
 		if mode == '4' then
@@ -34,8 +34,8 @@ ids = (function()
 			s.again = r.n == s.n and not once
 			s.fits, s.conflict = s.again, not s.again
 		elseif mode == '1' then
-			s.record = {n = s.n, ttl = ttl, at = s.date, base = math.abs(s.n), extra = 0, later = 0, settled = -1}
-			s.record.began = '-'
+			s.record = {n = s.n, ttl = ttl, at = s.date, base = math.abs(s.n), extra = 0, later = 0, began = '-'}
+			s.record.settled = later and -2 or -1
 		end
 	end
 
@@ -66,6 +66,7 @@ ids = (function()
 			end
 		end
 		give(r.base - base, r.at)
+		s.change = s.n - (r.settled == -1 and r.n or math.max(0, r.settled))
 		r.base, r.settled = base, s.n
 		if extra ~= before then
 			give(r.extra, r.later)
