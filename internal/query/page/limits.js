@@ -154,9 +154,10 @@ function drawBusiest(limit) {
   put($("busiest-title"), `Busiest keys of ${limit.limit}`);
   put($("busiest-since"), `since ${atSecond(Date.parse(limit.busiest_since))}`);
   const inAdvance = limit.share ? ` Each process takes up to ${number(limit.share.hits)} hits in advance.` : "";
+  const each = limit.variables.map((name) => labelOf(name).toLowerCase()).join(" and ");
   put(
     $("use-about"),
-    `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${limit.kept}. ` +
+    `${limit.limit} allows ${room(limit)} to each ${each}. Hits are kept ${limit.kept}. ` +
       `Without Redis, ${fails[limit.fail]}.${inAdvance}`,
   );
   drawFields(limit);
