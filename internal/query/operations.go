@@ -165,13 +165,9 @@ func (q *questions) registerSeries(a *api.API) {
 
 // getSeries lets an answer be cached if its range had ended when it was read: what is over hardly changes.
 func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
-	format := p.Format
-	if format == "" {
-		format = preferredFormat(p.Accept)
-	}
-	if _, ok := formatTypes[format]; !ok {
-		return nil, web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format),
-			answer.FormatNames).Problem(web.InQuery)
+	format, err := formatOf(p.Format, p.Accept)
+	if err != nil {
+		return nil, err
 	}
 	lines, err := q.Series(ctx, p.Input())
 	if err != nil {
@@ -187,6 +183,18 @@ func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api
 		out.CacheControl, out.ETag = api.CacheHeaders(format, lines.Keys, p.Step, p.TZ, lines.WithoutReadTime())
 	}
 	return out, nil
+}
+
+// formatOf returns the format that a request asks for, by its parameter or else its header Accept.
+func formatOf(format, accept string) (string, error) {
+	if format == "" {
+		format = preferredFormat(accept)
+	}
+	if _, ok := formatTypes[format]; !ok {
+		return "", web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format),
+			answer.FormatNames).Problem(web.InQuery)
+	}
+	return format, nil
 }
 
 var formatTypes = map[string]string{
@@ -224,6 +232,7 @@ func preferredFormat(header string) string {
 }
 
 func (q *questions) registerTop(a *api.API) {
+	list := api.SchemaOf[answer.TopAnswer](a)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-top", Method: http.MethodGet, Path: "/v1/top",
 		Summary: "The counters with most hits",
@@ -231,9 +240,41 @@ func (q *questions) registerTop(a *api.API) {
 			"most hits that a counter outside the list can have. " +
 			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it " +
 			"lists groups of counters, whose totals are sums; " +
-			"with a prefix alone, the counters that begin with it.",
-		Responses: api.SuccessOnly("The list, as of now.", answer.TopExample()),
-	}), api.OverHTTP(q.Top))
+			"with a prefix alone, the counters that begin with it. " +
+			"As CSV it is a table with a row per counter or group.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "The list, as of now.",
+			Content: map[string]*huma.MediaType{
+				formatTypes["json"]: {Schema: list, Example: answer.TopExample()},
+				formatTypes["csv"]: {Schema: &huma.Schema{Type: huma.TypeString},
+					Example: "key,total,lower,upper\napi-1,1234,1229,1241\n/cart,311,309,312\n"},
+			},
+		}},
+	}), q.getTop)
+}
+
+func (q *questions) getTop(ctx context.Context, p *answer.TopParams) (*topOutput, error) {
+	format, err := formatOf(p.Format, p.Accept)
+	if err != nil {
+		return nil, err
+	}
+	found, err := q.Top(ctx, web.InQuery, &p.TopQuestion)
+	return &topOutput{Body: found, format: format, grouped: p.Group != ""}, err
+}
+
+type topOutput struct {
+	Body    answer.TopAnswer
+	format  string
+	grouped bool
+}
+
+func (o *topOutput) Write(w http.ResponseWriter) {
+	w.Header().Add("Vary", "Accept")
+	if o.format != "csv" {
+		api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
+		return
+	}
+	(&api.RawOutput{ContentType: formatTypes[o.format], Body: o.Body.CSV(o.grouped)}).Write(w)
 }
 
 func (q *questions) registerCounters(a *api.API) {

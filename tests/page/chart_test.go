@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -81,7 +82,7 @@ func TestChartDrawsSeries(t *testing.T) {
 	s := start(t)
 	s.hit("a", "b", "large", "small", longName)
 	s.sideBySide(map[string]func(*testing.T, *system){
-		"steps": seeSteps, "zoom": zoom, "unequal lines": seeUnequalLines, "the period before": compare,
+		"steps": seeSteps, "chance": seeChance, "zoom": zoom, "unequal lines": seeUnequalLines, "the period before": compare,
 		"incomplete times": seeIncompleteTimes, "every screen": fitIntoScreens, "prefixes": seePrefixes,
 	})
 }
@@ -92,8 +93,8 @@ func seeSteps(t *testing.T, s *system) {
 	r := s.retell(t, uneven)
 	b := open(t, r.URL+"/?key=a&range=1h&compare=0", desktop)
 	b.until("bars", plotted)
-	shape := eval[[]int](b, `((bars) => [(bars[0].getAttribute("d").match(/M/g)).length, (bars[1]?.getAttribute("d").match(/M/g) ?? []).length, bars.length])([...document.querySelectorAll("#plot path.bars")])`)
-	if points := eval[int](b, `Number(document.getElementById("plot").dataset.points)`); shape[2] != 2 || shape[0]+shape[1] != points || shape[1] != 1 {
+	shape := eval[[]int](b, `((bars) => [bars.filter((b) => !b.matches(".open")).reduce((n, b) => n + b.getAttribute("d").match(/M/g).length, 0), (bars.at(-1).getAttribute("d").match(/M/g) ?? []).length, bars.length])([...document.querySelectorAll("#plot path.bars")])`)
+	if points := eval[int](b, `Number(document.getElementById("plot").dataset.points)`); shape[2] < 2 || shape[0]+shape[1] != points || shape[1] != 1 {
 		t.Errorf("%v bars of %d steps", shape, points)
 	}
 	const hatched = `getComputedStyle(document.querySelector("#plot path.bars.hatched")).fill`
@@ -107,6 +108,32 @@ func seeSteps(t *testing.T, s *system) {
 		}
 	}
 	b.until("what hatched means", `/The hatched end is still being counted/.test(document.getElementById("chart-note").textContent)`)
+	b.clean(r.URL)
+}
+
+// Steps are grey if chance explains how far they are from the mean, or from the period before. On paper, the
+// chart is as wide as the page.
+func seeChance(t *testing.T, s *system) {
+	spike := time.Now().Add(-30 * time.Minute)
+	r := s.retell(t, func(_ string, at time.Time, step time.Duration) int64 {
+		if !at.After(spike) && at.Add(step).After(spike) {
+			return 140
+		}
+		return 100 + at.UnixMilli()/step.Milliseconds()%5
+	})
+	b := open(t, r.URL+"/?key=a&range=1h&compare=0", desktop)
+	const colored = `[...document.querySelectorAll("#plot path.bars:not(.steady)")].map((bars) => bars.getAttribute("d").match(/M/g).length).join()`
+	b.until("one step that is not grey", plotted+` && `+colored+` === "1" && /Grey: no further from the mean than chance/.test(document.getElementById("chart-note").textContent)`)
+	b.until("grey ones", `((of) => getComputedStyle(document.querySelector(of)).fill !== getComputedStyle(document.querySelector("#plot path.bars:not(.steady)")).fill)("#plot path.bars.steady:not(.open)")`)
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
+	b.must(err)
+	b.until("only what can be read on paper", `!document.getElementById("views").checkVisibility()`)
+	if !eval[bool](b, `((plot) => {
+		plot.style.width = "400px"; // as a page of paper, for which nothing is drawn again
+		return Math.round(plot.querySelector(".drawing").getBoundingClientRect().width) === 400;
+	})(document.getElementById("plot"))`) {
+		t.Error("paper cuts the chart")
+	}
 	b.clean(r.URL)
 }
 
@@ -132,7 +159,7 @@ func zoom(t *testing.T, s *system) {
 	b.mouse(pressed, "#plot .drawing", 0.3, 2)
 	b.mouse(released, "#plot .drawing", 0.3, 2)
 	b.readRange(24*time.Hour, 25*time.Hour)
-	b.until("the way back to be over", `document.getElementById("chart-back").hidden && document.getElementById("plot").dataset.points >= 96`)
+	b.until("the way back to be over", `document.getElementById("chart-back").hidden && document.getElementById("plot").dataset.points >= 48`)
 
 	b.mouse(moved, "#main", 0.001, 0)
 	eval[bool](b, `(document.querySelector("#chart-menu button").focus(), true)`)

@@ -31,7 +31,7 @@ func TestPageShowsTheHitsOfAShop(t *testing.T) {
 	s := start(t)
 	s.publishShop()
 	s.sideBySide(map[string]func(*testing.T, *system){
-		"tree": climbTree, "back": goBack, "touch": touchPhone, "requests": countRequests, "steps": chooseSteps, "without NATS": leaveOutNATS,
+		"tree": climbTree, "figures": chooseFigures, "back": goBack, "touch": touchPhone, "requests": countRequests, "steps": chooseSteps, "without NATS": leaveOutNATS,
 	})
 }
 
@@ -55,18 +55,18 @@ func (s *system) publishShop() {
 // puts it into the chart, a click on its triangle shows what it is made of.
 func climbTree(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/", desktop)
-	b.until("the first level, and the largest of it in the chart", listed+` === "shop,blog,/a/b/c" && `+on+` === "shop.*,blog,/a/b/c"`)
+	b.until("the first level, and the sum of all hits in the chart", listed+` === "shop,blog,/a/b/c" && `+on+` === "" && document.getElementById("sum-name").textContent === "All hits"`)
 	b.until("the sum", `document.querySelector('#rows tr[data-prefix="shop."] .value').textContent === "4,350"`)
 	require.EqualValues(t, 4350, s.apiTotal("prefix=shop.&window=24h"), "what the API answers")
 	b.until("a drawing of each", `document.querySelectorAll("#rows .sparkline .steps[d]:not([d=''])").length >= 3`)
-	b.until("changes", `[...document.querySelectorAll("#rows .change")].map((c) => c.textContent + c.dataset.kind).join().replaceAll("\u202f", "") === "−31%down,× 2,000up,+15%up"`)
+	b.until("changes", `[...document.querySelectorAll("#rows .change")].map((c) => c.textContent + c.dataset.kind).join().replaceAll("\u202f", "") === "−31%down,× 2,000up,+15%none"`)
 	b.click(`#rows tr[data-prefix="shop."] .caret`)
 	b.until("what it is made of", listed+` === "shop,cart,checkout.eu,blog,/a/b/c"`)
 	b.click(`#rows tr[data-prefix="shop.cart."] .caret`)
 	b.until("and this", listed+` === "shop,cart,eu,us,checkout.eu,blog,/a/b/c"`)
 	b.until("a drawing of each of them", `[...document.querySelectorAll("#rows tr")].every((row) => row.querySelector(".sparkline"))`)
 	b.click(`#rows tr[data-key="shop.cart.us"] .total`) // anywhere in the row
-	b.until("the row in the chart", `location.search === "?prefix=shop.&key=blog&key=%2Fa%2Fb%2Fc&key=shop.cart.us"`)
+	b.until("the row in the chart", `location.search === "?key=shop.cart.us"`)
 	for column, want := range map[string][2]string{
 		"name":   {"/a/b/c,blog,shop,cart,eu,us,checkout.eu", "shop,checkout.eu,cart,us,eu,blog,/a/b/c"},
 		"change": {"blog,/a/b/c,shop,cart,eu,us,checkout.eu", "shop,checkout.eu,cart,us,eu,/a/b/c,blog"},
@@ -78,7 +78,7 @@ func climbTree(t *testing.T, s *system) {
 	}
 	b.click(`.sort[data-sort="total"]`)
 	b.click(`#shape input[value="flat"]`)
-	b.until("the list", listed+` === "shop.*,shop.cart.eu,blog,shop.cart.us,/a/b/c,shop.checkout.eu" && /list=flat/.test(location.search)`)
+	b.until("the list", listed+` === "shop.cart.eu,blog,shop.cart.us,/a/b/c,shop.checkout.eu" && /list=flat/.test(location.search)`)
 	b.click("#compare")
 	b.until("no change", `getComputedStyle(document.querySelector("#rows .rate")).display === "none" && /compare=0/.test(location.search)`)
 	b.clean(s.query.URL())
@@ -162,12 +162,13 @@ func TestManyCounters(t *testing.T) {
 	stack.EventuallyTotal(t, s.query.URL(), "page.2.n1199", "24h", 1209)
 	b := open(t, s.query.URL()+"/?range=24h", desktop)
 	rows := `document.querySelectorAll("#rows tr").length`
-	b.until("fifty of them", rows+` === 50 && document.querySelector("#rows tr").dataset.key === "page.2.n1199" && /More counters than can be a tree/.test(document.getElementById("list-note").textContent) && document.getElementById("shape").hidden`)
+	b.until("the sum of all of them", `document.querySelector("#sum-hits b").textContent === "731\u202fK" && document.querySelector("#sum-hits .note").textContent === "exact" && document.getElementById("sum-hits").title === "Exactly 731,400." && document.getElementById("sum-change").textContent === "same" && document.querySelector("#sum-rate b").textContent === "0" && document.querySelector("#sum-peak b").textContent === "731\u202fK"`)
+	b.until("ten of them", rows+` === 10 && document.querySelector("#rows tr").dataset.key === "page.2.n1199" && /More counters than can be a tree/.test(document.getElementById("list-note").textContent) && document.getElementById("shape").hidden`)
 	b.click("#more")
-	b.until("fifty more", rows+` === 100`)
+	b.until("forty more", rows+` === 50`)
 	b.until("their changes", `[...document.querySelectorAll("#rows .change")].every((c) => c.textContent !== "–")`)
 	b.click(`.sort[data-sort="change"]`)
-	b.until("the largest change", `document.querySelector("#rows tr:not([data-pinned]) .change").dataset.kind === "up" && /among the 200 largest/.test(document.getElementById("list-note").textContent)`)
+	b.until("the largest change", `/^\+/.test(document.querySelector("#rows tr:not([data-pinned]) .change").textContent) && /among the 200 largest/.test(document.getElementById("list-note").textContent)`)
 	b.click("#search")
 	b.press("N", "0", "0", "0", "7")
 	b.until("a small one", listed+` === "page.0.n0007" && `+hits("page.0.n0007")+` === "17"`)
@@ -178,6 +179,50 @@ func TestManyCounters(t *testing.T) {
 	b.click(`.sort[data-sort="name"]`)
 	b.until("the first names", `document.querySelector("#rows tr:not([data-pinned])").dataset.key === "page.0.n0000"`)
 	b.clean(s.query.URL())
+}
+
+// The figures are of the only line of the chart, else of all hits, and each chooses what the chart shows. A
+// prefix with a * is a sum. A table of the counters is saved as CSV.
+func chooseFigures(t *testing.T, s *system) {
+	b := open(t, s.query.URL()+"/?range=24h", desktop)
+	const name, title = `document.getElementById("sum-name").textContent`, `document.getElementById("chart-title").textContent`
+	b.until("all hits", name+` === "All hits" && document.querySelector("#sum-hits b").textContent === "6,420" && document.getElementById("sum-all").hidden && location.search === "?range=24h"`)
+	b.click("#sum-rate")
+	b.until("each second", title+` === "Hits per second, just now" && document.getElementById("plot").dataset.step === "1s" && document.getElementById("sum-rate").ariaPressed === "true" && /of=rate/.test(location.search)`)
+	b.click("#sum-hits")
+	b.until("the hits", title+` === "Hits over time" && document.getElementById("plot").dataset.step === "30m" && !/of=/.test(location.search)`)
+	b.click("#sum-peak")
+	b.until("a reading of the peak", `/ 6,420/.test(document.getElementById("plot").getAttribute("aria-valuetext")) && !document.getElementById("reading").hidden`)
+	b.click("#search")
+	b.press("s", "h", "o", "p", ".", "*", "\r")
+	b.until("the sum of shop.*", name+` === "shop.*" && document.querySelector("#sum-hits b").textContent === "4,350" && location.search === "?prefix=shop.&find=shop.*"`)
+	b.until("its change", `document.getElementById("sum-change").textContent === "−31\u202f%" && document.getElementById("sum-change").dataset.kind === "down"`)
+	b.click("#sum-all")
+	b.until("all hits again", name+` === "All hits" && document.querySelector("#sum-hits b").textContent === "6,420" && !/prefix/.test(location.search)`)
+	b.clean(s.query.URL())
+}
+
+// A reader who cannot have the sum of all hits sees that of the counters in the table, and why.
+func TestReadersWithoutTheSum(t *testing.T) {
+	s := start(t)
+	s.hit("a", "a", "b")
+	stack.EventuallyTotal(t, s.query.URL(), "b", "1h", 1)
+	r := s.retell(t, even)
+	r.noSum = true
+	b := open(t, r.URL+"/?range=1h", desktop)
+	b.until("the sum of what is listed, and why", `document.querySelector("#sum-hits b").textContent === "3" && document.getElementById("sum-why").textContent === "No sum of all hits: run ingest --retier."`)
+	b.until("the largest in the chart", on+` === "a,b"`)
+	b.clean(r.URL, failedRequests...)
+}
+
+// Groups of more counters than the service adds up have no drawing, and the page says why.
+func TestGroupsThatAreNotAddedUp(t *testing.T) {
+	s := start(t, "QUERY_MAX_SUM=1")
+	s.hit("a.b", "a.c")
+	stack.EventuallyTotal(t, s.query.URL(), "a.c", "1h", 1)
+	b := open(t, s.query.URL()+"/?range=1h", desktop)
+	b.until("why", `/Groups have no drawing over time\. .+QUERY_MAX_SUM/.test(document.getElementById("list-note").textContent) && document.querySelector("#sum-hits b").textContent === "2"`)
+	b.clean(s.query.URL(), failedRequests...)
 }
 
 // A search without a counter says so, and Enter shows it all the same, as one that may come. Seven lines are
@@ -333,7 +378,7 @@ func countRequests(t *testing.T, s *system) {
 	stack.Eventually(t, "some rounds", func() (bool, string) {
 		return b.asks("/v1/top?window=24h") >= 4, fmt.Sprint(b.asks("/v1/top?window=24h"))
 	})
-	require.LessOrEqual(t, b.asks("window=24h&at="), 1, "how often the period before was asked for")
+	require.LessOrEqual(t, b.asks("/v1/top?window=24h&at="), 1, "how often the period before was asked for")
 	require.LessOrEqual(t, b.asks("group="), 1, "how often drawings of groups were asked for")
 	require.Equal(t, 1, b.asks("/v1/live"), "live connections")
 	require.Zero(t, b.asks("/v1/counters"), "how often names were asked for")

@@ -125,5 +125,10 @@ func useChartMenu(t *testing.T, s *system) {
 	if err := xml.Unmarshal([]byte(picture), new(struct{})); err != nil || !strings.Contains(picture, "rgb(0, 114, 178)") || !strings.Contains(picture, "shop.eu/cart") || strings.Contains(picture, "var(") {
 		t.Errorf("%v: the picture is %s", err, picture)
 	}
+	eval[bool](b, `(document.querySelector("#rows-menu button").focus(), true)`)
+	b.press(kb.Enter)
+	b.until("the menu of the table", `document.activeElement.textContent === "Download CSV"`)
+	b.press(kb.Enter)
+	require.Equal(t, "key,total,lower,upper\nshop.eu/cart,4,4,4\nit's+1,3,3,3\na,1,1,1", saved("tallyroll-counters.csv", "a,1,1,1"), "the table")
 	b.clean(s.query.URL(), append(failedRequests, "blob:")...)
 }

@@ -28,7 +28,7 @@ func TestFirstHits(t *testing.T) {
 	s.hit("first")
 	b.until("the first hit", hits("first")+` === "1"`)
 	b.until("the empty state to go", `document.getElementById("welcome").hidden && document.querySelector("#plot .drawing")`)
-	b.until("a young counter to be called so, once", `/^since [0-9:]+, exact$/.test(document.getElementById("hits-note").textContent)`)
+	b.until("a young counter to be called so, once", `/^since [0-9:]+$/.test(document.getElementById("hits-note").textContent)`)
 	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && /^Live · [0-9.]+ s behind$/.test(document.getElementById("fresh-text").textContent)`)
 	require.Equal(t, "15m", eval[string](b, `document.querySelector("#range input:checked").value`), "the range for what is seconds old")
 	for n := 2; n <= 3; n++ {
@@ -37,7 +37,7 @@ func TestFirstHits(t *testing.T) {
 	}
 	require.NotZero(t, b.asks("/v1/live"), "live connections")
 	b.point(`#rows tr[data-key="first"] .total`)
-	b.until("the bounds to be explained", `/Exactly 3\./.test(document.getElementById("tip").textContent) && !document.getElementById("tip").hidden`)
+	b.until("the bounds to be explained", `/^first3 counted\.Counting began at /.test(document.getElementById("tip").textContent) && !document.getElementById("tip").hidden`)
 	if eval[int](b, "window.notReloaded || 0") != 1 {
 		t.Error("the page was reloaded")
 	}
@@ -51,7 +51,7 @@ func TestAnswersAtAGlance(t *testing.T) {
 	s := start(t)
 	s.hit("falls", "falls", "falls", "grows")
 	b := open(t, s.query.URL()+"/", phone)
-	b.until("the sum of all counters", `document.querySelector("#sum-hits b").textContent === "4" && /exact/.test(document.getElementById("sum-hits").textContent)`)
+	b.until("the sum of all counters", `document.getElementById("sum-name").textContent === "All hits" && document.querySelector("#sum-hits b").textContent === "4" && /^since [0-9:]+$/.test(document.querySelector("#sum-hits .note").textContent)`)
 	b.until("it and the chart in the first screen", `document.getElementById("summary").getBoundingClientRect().bottom < document.getElementById("plot").getBoundingClientRect().top && document.getElementById("plot").getBoundingClientRect().bottom < 844`)
 	b.until("a rate", `/^[0-9.]+$/.test(document.querySelector("#sum-rate b").textContent)`)
 	b.click(`#column label:nth-of-type(2)`)
@@ -60,8 +60,9 @@ func TestAnswersAtAGlance(t *testing.T) {
 		text := eval[string](b, listed+` + " " + `+cell("grows", ".change"))
 		return strings.HasPrefix(text, "grows,falls ") && (strings.Contains(text, "% in ") || strings.Contains(text, "new in ") || strings.Contains(text, "× ")), text
 	})
-	b.click(`#rows tr[data-key="grows"]`) // one line stays
-	b.until("the panel", `document.getElementById("counter-title").textContent === "falls" && /^1 minute[0-9]/.test(document.getElementById("counter-facts").textContent) && /Peak3 per /.test(document.getElementById("counter-facts").textContent)`)
+	b.click(`#rows tr[data-key="falls"]`) // in place of the sum
+	b.until("its figures", `document.getElementById("sum-name").textContent === "falls" && document.querySelector("#sum-hits b").textContent === "3" && document.querySelector("#sum-peak b").textContent === "3" && /^Peak per /.test(document.getElementById("sum-peak").textContent)`)
+	b.until("the panel", `document.getElementById("counter-title").textContent === "falls" && /^1 minute[0-9]/.test(document.getElementById("counter-facts").textContent)`)
 	b.until("one line of notes", `!document.getElementById("chart-more").hidden && document.getElementById("chart-note").offsetHeight < 30`)
 	b.click(`#chart-more`)
 	b.until("all notes", `document.getElementById("chart-more").getAttribute("aria-expanded") === "true" && document.getElementById("chart-note").offsetHeight >= 30`)
@@ -139,7 +140,7 @@ func TestKeyboardOnly(t *testing.T) {
 	require.Equal(t, "blog, shop.checkout · Tallyroll", eval[string](b, "document.title"), "the title")
 	b.tabTo(`#rows tr`)
 	b.until("one row to be reached by Tab", `document.querySelectorAll('#rows tr[tabindex="0"]').length === 1`)
-	b.until("its bounds", `!document.getElementById("tip").hidden && /shop\.checkoutExactly 1\./.test(document.getElementById("tip").textContent) && document.activeElement.getAttribute("aria-describedby") === "tip"`)
+	b.until("its bounds", `!document.getElementById("tip").hidden && /shop\.checkout1 counted\./.test(document.getElementById("tip").textContent) && document.activeElement.getAttribute("aria-describedby") === "tip"`)
 	b.press(kb.Escape)
 	b.until("the bounds to go", `document.getElementById("tip").hidden`)
 	b.press(kb.ArrowDown, kb.ArrowRight)

@@ -21,8 +21,8 @@ const (
 // nothing is refused.
 func TestPageFollowsTiers(t *testing.T) {
 	for _, c := range []struct{ tiers, ranges, usual string }{
-		{"1s/1m,1m/1d", "1h,6h,24h,today,custom", "24h"},
-		{"1s/1h,1m/1d,1h/92d", "1h,24h,7d,30d,90d,today,yesterday,month,custom", "24h"},
+		{"1s/1m,1m/1d", "15m,1h,6h,24h,today,custom", "24h"},
+		{"1s/1h,1m/1d,1h/92d", "15m,1h,24h,7d,30d,90d,today,yesterday,month,custom", "24h"},
 		{"1s/30s", "30s", "30s"},
 	} {
 		t.Run(c.tiers, func(t *testing.T) {

@@ -37,6 +37,8 @@ func loseRedis(t *testing.T, s *system) {
 	s.redis.Kill()
 	const trouble = `document.getElementById("operate-trouble").textContent`
 	operate.until("what is wrong", `/Redis/.test(`+trouble+`) && /comes back by itself/.test(`+trouble+`)`)
+	operate.until("what NATS has", `document.querySelector("#streams .words") && document.querySelectorAll("#workers tbody tr").length === 1 && /without Redis/.test(document.getElementById("operate-note").textContent) && /^None\./.test(document.getElementById("rejects-note").textContent)`)
+	operate.until("the badge", `document.getElementById("fresh").checkVisibility() && document.getElementById("fresh").dataset.state === "red"`)
 	b.until("the page to say that Redis is away", `/Redis/.test(`+notice+`) && document.getElementById("fresh").dataset.state === "red"`)
 	require.Equal(t, "1", eval[string](b, hits("b")), "the last known total")
 	const muted = `getComputedStyle(document.querySelector("#rows .value")).color === getComputedStyle(document.querySelector("#rows-table thead th")).color && getComputedStyle(document.querySelector("#plot .drawing")).filter !== "none"`
@@ -86,7 +88,7 @@ func loseWorker(t *testing.T, s *system) {
 	s.ingest.Start()
 	b.until("the hit that waited", hits("a")+` === "2"`)
 	b.until("freshness", `document.getElementById("fresh").dataset.state === "green" && `+notice+` === ""`)
-	b.until("bounds", `/exact/.test(document.getElementById("hits-note").textContent)`)
+	b.until("bounds", `/^since/.test(document.getElementById("hits-note").textContent)`)
 	operate.until("the stream to be read again", keepsUp)
 	b.clean(s.query.URL())
 	operate.clean(s.query.URL())

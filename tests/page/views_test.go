@@ -56,7 +56,7 @@ func TestViews(t *testing.T) {
 	b.until("the limits", shownView+` === "limits" && document.title.startsWith("Limits") && document.querySelector("#views [aria-current]").textContent === "Limits"`)
 	b.until("the address", `/^\?key=a&range=24h.*&view=limits$/.test(location.search)`)
 	b.until("what to do without limits", `/QUERY_LIMITS_FILE/.test(document.getElementById("limits-note").textContent)`)
-	b.until("no freshness of counters", `getComputedStyle(document.getElementById("fresh")).display === "none"`)
+	b.until("freshness", `document.getElementById("fresh").checkVisibility() && /^Live/.test(document.getElementById("fresh-text").textContent)`)
 	others := func() int {
 		return b.asks("/v1/total") + b.asks("/v1/live") + b.asks("/v1/top") + b.asks("/v1/streams")
 	}
@@ -155,7 +155,7 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 		b.until("the row "+want, fmt.Sprintf(`new RegExp(%q).test(%s[%d])`, want, rows, i))
 	}
 	for i, c := range []struct{ about, used, next, state string }{
-		{"exports allows 2 at once to each {key}. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
+		{"exports allows 2 at once to each key. Hits are kept as leases", "2 of 2 used, 0 left", "The next place is refused. It is allowed in", "red"},
 		{"tried allows 2 in 1 hour", "2 of 2 used, 0 left", "The next hit is too many. In shadow mode it is allowed, and not counted.", "red"},
 		{"Each process takes up to 100 hits in advance.", "of 1,000 used", "The next hit is allowed.", "green"},
 		{"tokens allows 100 in 1 hour", "40 of 100 used, 60 left", "The next hit is allowed.", "green"},
@@ -304,7 +304,7 @@ func tryDocs(t *testing.T, s *system) {
 	b := open(t, s.query.URL()+"/docs#problem-not-stored", phone)
 	b.until("the kind of problem", `document.querySelector("#problem-not-stored:target")?.getBoundingClientRect().height > 0`)
 	b.until("the operations", `document.querySelectorAll("#groups li a").length > 15`)
-	b.requireNarrow(phone)
+	b.requireLegible(phone)
 	b.click("header a[href='/']")
 	b.until("the question", `document.getElementById("token")?.open`)
 	b.press("s", "e", "c", "r", "e", "t", kb.Enter)
@@ -316,6 +316,6 @@ func tryDocs(t *testing.T, s *system) {
 		b.click("#operations-Ask-get-about " + next)
 	}
 	b.until("the answer", `/200[^]*"namespace": "tallyroll"/.test(document.querySelector("#operations-Ask-get-about .live-responses-table")?.innerText)`)
-	b.requireNarrow(phone)
+	b.requireLegible(phone)
 	b.clean(s.query.URL(), failedRequests...)
 }

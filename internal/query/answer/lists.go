@@ -1,9 +1,12 @@
 package answer
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -18,8 +21,8 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-// topParams is what GET /v1/top takes, and as JSON the endpoint top over NATS.
-type topParams struct {
+// TopQuestion is what the endpoint top over NATS takes, as JSON.
+type TopQuestion struct {
 	Window string     `query:"window" hint:"window" json:"window" required:"true" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y)." example:"1h"`
 	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" json:"limit" doc:"The most counters to list: 1 to 1000. Default: 20." example:"20"`
 	At     api.Moment `query:"at" json:"at" doc:"The end of the window: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
@@ -28,7 +31,16 @@ type topParams struct {
 	FreshParams
 }
 
-type topAnswer struct {
+// TopParams is what GET /v1/top takes.
+type TopParams struct {
+	TopQuestion
+	Format string `query:"format" hint:"json or csv" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
+
+	Accept string `header:"Accept" hidden:"true"`
+}
+
+// TopAnswer lists the largest counters or groups.
+type TopAnswer struct {
 	AsOf          time.Time    `json:"as_of" doc:"Every hit stored before this moment is in the answer. 1970-01-01T00:00:00Z if some stream has not been counted yet." example:"2026-11-21T10:00:00.2Z"`
 	Window        string       `json:"window" doc:"The window as it was asked for." example:"1h"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
@@ -46,13 +58,13 @@ type topTotal struct {
 }
 
 // Top checks parameters and answers. Its errors are for the client.
-func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer, error) {
+func (d *Service) Top(ctx context.Context, part string, p *TopQuestion) (TopAnswer, error) {
 	limit, err := p.Limit.Parse("limit", defaultTop, 1, maxTop)
 	if err != nil {
-		return topAnswer{}, web.InputProblem(err, part)
+		return TopAnswer{}, web.InputProblem(err, part)
 	}
 	if p.Window == "" {
-		return topAnswer{}, web.BadInput("window", "missing: must be %s", api.WindowHint).Problem(part)
+		return TopAnswer{}, web.BadInput("window", "missing: must be %s", api.WindowHint).Problem(part)
 	}
 	in := &Input{Part: part, WindowsParam: "window", Windows: []string{p.Window}, at: p.At, prefix: p.Prefix,
 		group: p.Group}
@@ -61,14 +73,14 @@ func (d *Service) Top(ctx context.Context, part string, p *topParams) (topAnswer
 		err = in.checkSum()
 	}
 	if err != nil {
-		return topAnswer{}, web.InputProblem(err, part)
+		return TopAnswer{}, web.InputProblem(err, part)
 	}
 	return d.top(ctx, in, periods[0], int(limit))
 }
 
 // top answers a checked input. The streams' summaries are about all counters, so the largest of a prefix, or
 // of a token with prefixes, are found among all of its totals.
-func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (TopAnswer, error) {
 	if in.isSum() || access.From(ctx).HasPrefixes() {
 		return d.topGroups(ctx, in, p, limit)
 	}
@@ -76,9 +88,9 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 		return d.Reader.Top(ctx, p.Span, limit)
 	})
 	if err != nil {
-		return topAnswer{}, in.explain(err, p)
+		return TopAnswer{}, in.explain(err, p)
 	}
-	out := topAnswer{
+	out := TopAnswer{
 		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
 		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
 		Floor:    found.Range.AtMost(found.Floor, found.AsOf), Top: make([]topTotal, len(found.Counters)),
@@ -92,7 +104,7 @@ func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (topA
 
 // topGroups adds up every counter with the prefix, because the summaries of top lists have no groups: a group
 // of many small counters would be missing. So it refuses more than MaxSum.
-func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (topAnswer, error) {
+func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (TopAnswer, error) {
 	depth := in.depth()
 	var names listing
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
@@ -110,13 +122,13 @@ func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int)
 		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
 	})
 	if err != nil {
-		return topAnswer{}, in.explain(err, p)
+		return TopAnswer{}, in.explain(err, p)
 	}
 	if len(names.counters) > d.MaxSum {
-		return topAnswer{}, names.tooMany(in, d.MaxSum)
+		return TopAnswer{}, names.tooMany(in, d.MaxSum)
 	}
 	asOf, r := min(names.asOf, found.AsOf), found.Answers[0].Range
-	out := topAnswer{
+	out := TopAnswer{
 		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.countingSince),
 		Complete: r.From >= names.completeSince && found.Answers[0].Complete && !r.Outruns(asOf),
 	}
@@ -142,8 +154,33 @@ func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int)
 	return out, nil
 }
 
-func TopExample() topAnswer {
-	return topAnswer{
+// CSV returns a table with a row per counter, or per group with how many counters have hits in it. upper is
+// empty if it is unknown.
+func (a *TopAnswer) CSV(grouped bool) []byte {
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	write := func(key, counters string, numbers ...string) {
+		row := []string{key}
+		if grouped {
+			row = append(row, counters)
+		}
+		_ = w.Write(append(row, numbers...)) // a buffer takes everything
+	}
+	write("key", "counters", "total", "lower", "upper")
+	for _, t := range a.Top {
+		upper := ""
+		if t.Upper < window.Unbounded {
+			upper = strconv.FormatInt(int64(t.Upper), 10)
+		}
+		write(columnName(t.Key), strconv.Itoa(t.Counters), strconv.FormatInt(t.Total, 10),
+			strconv.FormatInt(t.Lower, 10), upper)
+	}
+	w.Flush()
+	return out.Bytes()
+}
+
+func TopExample() TopAnswer {
+	return TopAnswer{
 		AsOf: time.Date(2026, 11, 21, 10, 0, 0, 2e8, time.UTC), Window: "1h", Complete: true,
 		CountingSince: SinceExample, Floor: 37,
 		Top: []topTotal{{Key: "api-1", Total: 1234, Lower: 1229, Upper: 1241},

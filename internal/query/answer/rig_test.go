@@ -16,6 +16,7 @@ import (
 
 	"tallyroll/internal/query/answer"
 	"tallyroll/internal/query/answer/scope"
+	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/erase"
@@ -140,7 +141,16 @@ func handlerOf(d *answer.Service) http.Handler {
 		}
 		return &output{Body: lines.JSON()}, nil
 	})
-	api.AnswerQuery(a, on("GET", "/v1/top"), api.OverHTTP(d.Top))
+	api.AnswerQuery(a, on("GET", "/v1/top"), func(ctx context.Context, p *answer.TopParams) (*api.RawOutput, error) {
+		top, err := d.Top(ctx, web.InQuery, &p.TopQuestion)
+		switch {
+		case err != nil:
+			return nil, err
+		case p.Format == "csv":
+			return &api.RawOutput{Body: top.CSV(p.Group != "")}, nil
+		}
+		return &api.RawOutput{Body: append(api.Encode(top), '\n')}, nil
+	})
 	api.AnswerQuery(a, on("GET", "/v1/counters"), api.OverHTTP(d.Counters))
 	api.AnswerQuery(a, on("DELETE", "/v1/counters"), jsonOf(func(ctx context.Context, p *answer.EraseParams) (any, error) { return d.Erase(ctx, p) }))
 	api.AnswerQuery(a, on("GET", "/v1/about"), jsonOf(func(ctx context.Context, _ *api.NoParams) (any, error) {

@@ -2,7 +2,7 @@
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, clock, post } from "./api.js";
-import { explain, inLine } from "./figure.js";
+import { describe, gapOf, inLine } from "./figure.js";
 
 // changes of a page; states whose total now is read; seconds without an evaluation that are too many
 const listed = 20, mostNow = 50, stale = 10;
@@ -100,13 +100,7 @@ const words = (kind) => el(
   kind,
 );
 const hits = (s) => (s.total === null ? "unknown" : number(s.total));
-const bounds = (s) => (
-  s.total === null
-    ? "it could not be read"
-    : s.upper === null ? `at least ${number(s.lower)}`
-    : s.lower === s.upper ? "exact"
-    : `${number(s.lower)} to ${number(s.upper)}`
-);
+const bounds = (s) => (s.total === null ? "it could not be read" : describe(s).note);
 const keyOf = (s) => (s.key === "" ? "all keys" : shown(s.key));
 
 // keep draws again only if something has changed, so that it leaves the reader alone.
@@ -167,7 +161,7 @@ async function readNow(states) {
       key === s.key && of === s.of && window === s.window && tz === s.tz);
     if (!total) return;
     put(cells[i], inLine(total));
-    cells[i].title = explain(total).join(" ");
+    cells[i].title = describe(total, gapOf(total)).sentences.join(" ");
   });
 }
 

@@ -1,13 +1,13 @@
-// The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other forms.
-// It does not depend on where the question comes from.
+// The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other
+// forms. It does not depend on where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
 import { number, sentence, short, shown, apart, spoken } from "./format.js";
 import { ask, askOrLast, clock } from "./api.js";
 import { clocksOf } from "./axis.js";
 import { draw as plot } from "./plot.js";
 import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
+import { beyondChance } from "./figure.js";
 import { copy, menu, save } from "./menu.js";
-import { csv, curl, picture, promql } from "./copies.js";
 
 const lateAfter = 5000; // milliseconds; from here on answers have no upper bound
 const flat = 50; // a line that has this many times fewer hits than another cannot be seen with it
@@ -28,8 +28,8 @@ let seen; // what the service has answered, as lines, and what was asked
 let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
 let pointed = -1, at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
 
-// start takes what the page does at a zoom, on the way back, and if the reader isolates a line or chooses a step. about
-// is the answer of /v1/about, if the page has it.
+// start takes what the page does at a zoom, on the way back, and if the reader isolates a line or chooses a step.
+// about is the answer of /v1/about, if the page has it.
 export function start(given) {
   hooks = given;
   about = given.about;
@@ -68,9 +68,9 @@ export function start(given) {
   reload = repeat(load);
 }
 
-// draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name,
-// and a key or a prefix. of is "hits", or "uniques" for unique values. before may be the milliseconds by
-// which the period before is earlier, else it is as long as the range.
+// draw shows the answer to a question: {lines, window, from, to, step, zone, before, of}. A line has a name, and a
+// key or a prefix. of is "hits", "rate" for those of each second, or "uniques" for unique values. before may be the
+// milliseconds by which the period before is earlier, else it is as long as the range.
 export function draw(asked) {
   if (asked.window !== question.window || asked.from !== question.from || asked.to !== question.to) {
     ownStep = "";
@@ -81,7 +81,8 @@ export function draw(asked) {
     read(-1);
   }
   question = { ...asked, of: asked.of ?? "hits" };
-  for (const input of $("of").querySelectorAll("input")) input.checked = input.value === question.of;
+  const shown = question.of === "uniques" ? "uniques" : "hits";
+  for (const input of $("of").querySelectorAll("input")) input.checked = input.value === shown;
   $("chart").hidden = asked.lines.length === 0;
   if (seen && !sameLines(seen.asked.lines, asked.lines)) {
     [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
@@ -92,8 +93,8 @@ export function draw(asked) {
 const sameLines = (a, b) => a.length === b.length &&
   a.every(({ key, prefix }, i) => key === b[i].key && prefix === b[i].prefix);
 
-// rangeOf is what to ask about. It begins a little later than the window, so that the tier of this length still reaches
-// back to its beginning.
+// rangeOf is what to ask about. It begins a little later than the window, so that the tier of this length still
+// reaches back to its beginning.
 function rangeOf({ window, from, to }) {
   const now = clock.now(), length = window ? lengthOf(window) : (to ?? now) - from;
   return {
@@ -150,7 +151,10 @@ async function load() {
 }
 
 function showWhat(uniques) {
-  put($("chart-title"), uniques ? "Unique values over time" : "Hits over time");
+  put(
+    $("chart-title"),
+    uniques ? "Unique values over time" : question.of === "rate" ? "Hits per second, just now" : "Hits over time",
+  );
 }
 
 // nothingOf returns why the chart has no line.
@@ -180,7 +184,8 @@ function lineOf(line, index, answer) {
   };
 }
 
-// addBefore adds the period before to all lines. It asks again only if that has moved on by a step. It returns a note.
+// addBefore adds the period before to all lines. It asks again only if that has moved on by a step. It returns a
+// note.
 let had = { asked: "" };
 async function addBefore(now) {
   const { asked, step, all } = now;
@@ -203,7 +208,8 @@ async function addBefore(now) {
   });
   const other = had.answers[0].step;
   return [
-    `Faint: the period before, ${spokenLength(shift)} earlier` +
+    `${all.length > 1 ? "Point at a line to see, faint," : "Faint:"} the period before, ` +
+      `${spokenLength(shift)} earlier` +
       `${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
     ...(had.answers.some(({ complete }) => !complete) ? ["Not all of it was counted."] : []),
   ].join(" ");
@@ -249,9 +255,11 @@ function redraw() {
   const box = $("plot"), width = box.clientWidth, here = lines();
   if (here.length === 0 || width === 0) return;
   const shades = shadesOf(here);
+  const marked = here.length === 1 && !seen.uniques ? marksOf(here[0]) : undefined;
   drawn?.root.remove();
   drawn = plot({
     lines: here,
+    marked,
     from: seen.from,
     to: seen.to,
     shades,
@@ -270,15 +278,40 @@ function redraw() {
   [box.dataset.from, box.dataset.to] = [seen.from, seen.to];
   $("scales").lastElementChild.hidden = here.length < 2;
   $("chart-back").hidden = zooms === 0;
-  showLegend();
+  label();
   showHint(here);
-  showNote(here, shades);
+  showNote(here, shades, marked);
+  hooks.seen?.(seen);
   box.setAttribute("aria-valuemax", Math.max(0, moments().length - 1));
   if (at >= 0) read(indexAt(moment), byKey);
   else box.setAttribute("aria-valuetext", summary());
 }
 
-function showLegend() {
+// marksOf are the steps of a line that chance alone does not explain: together with those of the same step of the
+// period before, which may be longer, they differ from it; or from the mean of all, if not all of that is known.
+function marksOf({ points, before, open, completeFrom }) {
+  const whole = points.filter(([t]) => t >= completeFrom && t < open);
+  if (whole.length === 0) return undefined;
+  const mean = whole.reduce((sum, [, , n]) => sum + n, 0) / whole.length;
+  let next = 0;
+  const groups = before.map(([a, b, n]) => {
+    const steps = [];
+    while (next < whole.length && whole[next][0] < b) {
+      if (whole[next][0] >= a) steps.push(whole[next]);
+      next++;
+    }
+    return { steps, usual: n };
+  });
+  const compared = groups.reduce((sum, { steps }) => sum + steps.length, 0) === whole.length;
+  const far = (compared ? groups : whole.map((point) => ({ steps: [point], usual: mean })))
+    .filter(({ steps, usual }) => beyondChance(steps.reduce((sum, [, , n]) => sum + n, 0), usual * steps.length))
+    .flatMap(({ steps }) => steps.map(([t]) => t));
+  return { steps: new Set(far), than: compared ? "the period before" : "the mean" };
+}
+
+// label writes the names of the lines below the chart, with their visitors.
+export function label() {
+  if (!seen) return;
   const legend = $("legend"), names = seen.all.length < 2 ? [] : seen.all.map(({ name }) => name);
   if (legend.dataset.names !== JSON.stringify(names)) { // else a button that has the focus would lose it
     legend.replaceChildren(...seen.all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
@@ -286,7 +319,6 @@ function showLegend() {
         "button",
         {
           type: "button",
-          title: "Show this line alone, or all again",
           onclick: () => isolate(name),
           onpointerenter: () => point(line),
           onpointerleave: () => point(-1),
@@ -295,10 +327,16 @@ function showLegend() {
         },
         el("span", { class: "swatch", "aria-hidden": "true" }),
         el("bdi", {}, shown(name)),
+        el("span", { class: "estimate" }),
       ))));
     legend.dataset.names = JSON.stringify(names);
   }
-  names.forEach((name, i) => legend.children[i].firstChild.setAttribute("aria-pressed", String(name === isolated)));
+  names.forEach((name, i) => {
+    const button = legend.children[i].firstChild, visitors = hooks.visitors?.(seen.all[i].key);
+    button.setAttribute("aria-pressed", String(name === isolated));
+    button.title = visitors?.title ?? "Show this line alone, or all again";
+    put(button.lastChild, visitors ? `${visitors.text} visitors` : "");
+  });
   legend.classList.toggle("one", isolated !== "");
 }
 
@@ -375,7 +413,7 @@ function momentText(t, clocks) {
     : clocks.dated(t);
 }
 
-function showNote(here, shades) {
+function showNote(here, shades, marked) {
   const notes = shades.map((shade) => shade.sentence);
   if (here.some(({ open }) => open < seen.to)) notes.push("The hatched end is still being counted.");
   if (drawn.crowd > 1) {
@@ -385,6 +423,7 @@ function showNote(here, shades) {
     notes.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
   }
   if (seen.note) notes.push(seen.note);
+  if (marked && drawn.crowd === 1) notes.push(`Grey: no further from ${marked.than} than chance (2·√n).`);
   put($("chart-note"), notes.join(" "));
   $("chart-more").hidden = notes.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
 }
@@ -466,6 +505,13 @@ function read(i, keyboard = false) {
   box.setAttribute("aria-valuetext", `${time}${open ? ", so far" : ""}: ${spokenValues}`);
 }
 
+// readAt reads the step in which a moment lies.
+export function readAt(t) {
+  if (!seen) return;
+  $("plot").focus({ preventScroll: true });
+  read(indexAt(t), true);
+}
+
 function placeReading(x) {
   const box = $("plot"), reading = $("reading"), room = box.clientWidth - reading.offsetWidth - 4;
   const wanted = x + (x > box.clientWidth / 2 ? -reading.offsetWidth - 14 : 14);
@@ -484,11 +530,11 @@ function press(event) {
 function hover(event) {
   if (!drawn) return;
   if (dragFrom !== undefined && Math.abs(event.clientX - dragFrom) >= draggedPixels) showDrag(event);
-  else readAt(event);
+  else readUnder(event);
 }
 
-// readAt shows the step below the pointer, or why it has none.
-function readAt(event) {
+// readUnder shows the step below the pointer, or why it has none.
+function readUnder(event) {
   const t = timeOf(event), shade = drawn.shades.find(({ from, to }) => from <= t && t < to);
   if (!shade || (moments().length > 0 && t >= moments()[0])) {
     read(indexAt(t));
@@ -602,9 +648,13 @@ function onKey(event) {
   read(Math.max(0, Math.min(last, to)), true);
 }
 
+// copies writes the lines in other forms. It is loaded when the menu is first opened.
+const copies = () => import("./copies.js");
+
 // items are what the menu offers of the lines that are seen.
 function items() {
   if (!seen) return [];
+  copies();
   const here = lines();
   const { step, requests, asked } = seen;
   const subject = here.length === 1 ? here[0].name.replace(/[^\w.-]+/g, "-").slice(0, 60) : `${here.length}-lines`;
@@ -629,13 +679,13 @@ function items() {
     ].filter(([kind]) => kind !== scale);
   return [
     ...narrow.map(([kind, label]) => [label, () => show(kind)]),
-    ["Download CSV", () => save(`${name}.csv`, "text/csv", csv(here, asked.zone))],
+    ["Download CSV", async () => save(`${name}.csv`, "text/csv", (await copies()).csv(here, asked.zone))],
     [
       "Download SVG",
-      () => save(
+      async () => save(
         `${name}.svg`,
         "image/svg+xml",
-        picture(
+        (await copies()).picture(
           drawn,
           here.map((line) => ({ name: line.name, color: color(line.line) })),
           style.backgroundColor,
@@ -643,8 +693,8 @@ function items() {
         ),
       ),
     ],
-    ["Copy as curl", () => copy(curl("v1/series", params()), "Copied the command.")],
-    ["Copy as PromQL", () => copy(promql(here, step, seen.uniques), "Copied the query.")],
+    ["Copy as curl", async () => copy((await copies()).curl("v1/series", params()), "Copied the command.")],
+    ["Copy as PromQL", async () => copy((await copies()).promql(here, step, seen.uniques), "Copied the query.")],
     ["Copy as a link", () => copy(location.href, "Copied the address of this view.")],
   ];
 }

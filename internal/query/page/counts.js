@@ -1,6 +1,6 @@
 // Questions about the totals and the series of many counters, in few requests.
-import { ask, askOrLast, post, clock } from "./api.js";
-import { ofZone } from "./format.js";
+import { ask, askOrLast, call, post, clock } from "./api.js";
+import { ofZone, sentence } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
 
 export const mostListed = 1000; // the most that /v1/top lists and, by default, that one request may name
@@ -18,6 +18,10 @@ export async function largest(span, limit) {
   };
 }
 
+// tableOf is a table of the largest counters as CSV.
+export const tableOf = async (span) =>
+  (await call("v1/top", [...pairs(windowOf(span)), ["limit", mostListed], ["format", "csv"]])).text();
+
 // totalsOf are the totals of some counters.
 export async function totalsOf(keys, span) {
   if (keys.length === 0) return new Map();
@@ -25,10 +29,27 @@ export async function totalsOf(keys, span) {
   return byKey((await post("v1/total", { keys, windows: [window], ...at })).totals);
 }
 
-// sumOf is the sum over all counters whose names begin with a prefix.
-export async function sumOf(prefix, span, { window, ...at } = windowOf(span)) {
-  return (await ask("v1/total", [["prefix", prefix], ["window", window], ...pairs(at)])).totals[0];
+// totalIn is the total of a line in a window: of a counter, or of all counters that begin with a prefix.
+export async function totalIn({ key, prefix }, { window, ...at }, asker = ask) {
+  const of = key === undefined ? ["prefix", prefix] : ["key", key];
+  const { totals: [total], stale } = await asker("v1/total", [of, ["window", window], ...pairs(at)]);
+  return { ...total, stale };
 }
+
+export const sumOf = (prefix, span) => totalIn({ prefix }, windowOf(span));
+export const sumBefore = (prefix, span) => totalIn({ prefix }, windowBefore(span));
+
+// whyNoSum returns why this reader cannot have the sum of all hits: an older namespace has none, and a token may be
+// about some counters only. It is empty if the reader can.
+let answered;
+export const whyNoSum = (window) => (answered ??= totalIn({ prefix: "" }, { window }).then(
+  () => "",
+  ({ status, message }) => {
+    if ([400, 403].includes(status)) return sentence(message);
+    answered = undefined; // it is asked again
+    return "";
+  },
+));
 
 // totalsBefore are the totals of the period before: of all counters, or of some.
 export async function totalsBefore(span, keys) {
@@ -43,8 +64,6 @@ export async function totalsBefore(span, keys) {
     whole: false,
   };
 }
-
-export const sumBefore = (prefix, span) => sumOf(prefix, span, windowBefore(span));
 
 // namesWith are counters whose names have a text in them: at least so many, if there are. A page of the
 // service's may be short although there is a next one.

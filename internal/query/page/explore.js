@@ -2,23 +2,28 @@
 // against the period before, and a drawing over time. This file asks, and decides which rows there are;
 // rows.js draws them.
 import { $, put, repeat, say, segments } from "./dom.js";
-import { number, sentence, apart, roughly } from "./format.js";
+import { number, sentence, apart } from "./format.js";
 import { clock } from "./api.js";
-import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sameLine } from "./view.js";
-import { compares, halvesOf, since, spanOf, nameOf } from "./range.js";
-import { changeOf, gapOf } from "./figure.js";
+import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sumLine, sameLine } from "./view.js";
+import { compares, halvesOf, since, spanOf, nameOf, windowOf } from "./range.js";
+import { changeOver, describe, gapOf } from "./figure.js";
 import { grow, childrenOf, leafOf, ordered, hasParts, sum } from "./tree.js";
 import { drawRows, drawTrend } from "./rows.js";
-import { drawSummary } from "./summary.js";
-import { largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed } from "./counts.js";
+import { fallBack, subject } from "./summary.js";
+import {
+  largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed, tableOf, whyNoSum,
+} from "./counts.js";
+import { menu, save } from "./menu.js";
+import { visitorsOf } from "./uniques.js";
 
-const page = 50; // rows at first, and more on demand
+const page = 50; // rows more on demand
+const few = 10; // rows at first
 const compared = 200; // of many counters, this many of the largest are ordered by their change
-const atFirst = 3; // lines for a reader who has chosen none
+const atFirst = 3; // lines for a reader who has chosen none, and who cannot have the sum
 const nothing = { total: 0, lower: 0, upper: 0 };
 
 let hooks, data; // what was answered last
-let rows = page; // that may be shown
+let rows = few; // that may be shown
 let before = {}, trends = { series: new Map() }; // kept longer than the totals, because they change little
 const open = new Set(); // the nodes whose children are shown
 const live = new Map(); // the latest totals of the lines, by counter
@@ -39,8 +44,9 @@ export function start(given) {
   );
   segments($("order"), "order", [["total", "Largest"], ["change", "Growing"]], view.sort, (sort) =>
     change({ sort, turned: false }));
+  $("rows-menu").append(menu("Save the table", copies));
   $("more").addEventListener("click", () => {
-    rows += page;
+    rows = rows === few ? page : rows + page;
     if (data && (data.whole || view.find) && !data.next) draw();
     else reload();
   });
@@ -49,7 +55,7 @@ export function start(given) {
   }
   onChange((parts) => {
     if (data && view.range !== data.range) live.clear();
-    if (parts.range !== undefined || parts.find !== undefined || parts.flat !== undefined) rows = page;
+    if (parts.range !== undefined || parts.find !== undefined || parts.flat !== undefined) rows = few;
     for (const key of live.keys()) if (lineOf(counterLine(key)) < 0) live.delete(key);
     for (const input of $("order").querySelectorAll("input")) input.checked = input.value === view.sort && !view.turned;
     for (const input of $("shape").querySelectorAll("input")) input.checked = (input.value === "flat") === view.flat;
@@ -78,8 +84,8 @@ async function load() {
     data = { ...found, span, range: view.range, question: asked };
     hooks.answered(data);
     const any = data.nodes.length > 0 || view.find !== "" || (await existing());
-    hooks.reveal(any || view.lines.length > 0);
-    if (!view.chosen && view.lines.length === 0) choose();
+    hooks.reveal(any || view.chosen);
+    if (any && !view.chosen && view.lines.length === 0) choose(await whyNoSum(windowOf(span).window));
     draw();
     if (data.stale) throw data.stale;
     if (!any) return 1;
@@ -121,7 +127,7 @@ async function list(span) {
     stale: answer?.stale,
   };
   if (view.find || (beyond && view.sort === "name")) {
-    const found = await namesWith(view.find, rows);
+    const found = await namesWith(view.find.replace(/\*$/, ""), rows);
     const totals = beyond ? await totalsOf(found.names, span) : answer.totals;
     if (beyond) Object.assign(about, stateOf([...totals.values()]));
     return {
@@ -153,14 +159,18 @@ async function linesBeyond(span, known) {
   const wanted = view.lines.filter(({ key }) => key !== undefined && !known.has(key)).map(({ key }) => key);
   if (!beyond) return new Map(); // they have no hits, or can be added up here
   const out = await totalsOf(wanted, span);
-  for (const { name, prefix } of sums()) out.set(name, await sumOf(prefix, span).catch(() => { crowds.add(prefix); }));
+  for (const { name, prefix } of sums()) {
+    out.set(name, await sumOf(prefix, span).catch(({ status }) => {
+      if (status === 400) crowds.add(prefix);
+    }));
+  }
   return out;
 }
 
 // sums are the lines that are sums, except those that the service does not add up, because they are of too
 // many counters.
 const crowds = new Set();
-const sums = () => view.lines.filter(({ prefix }) => prefix !== undefined && !crowds.has(prefix));
+const sums = () => view.lines.filter(({ prefix }) => prefix && !crowds.has(prefix));
 
 // existing finds counters without hits in the range, if there are no others.
 async function existing() {
@@ -169,9 +179,10 @@ async function existing() {
   return names.length > 0;
 }
 
-// choose shows the largest lines of the table to a reader who has chosen none.
-function choose() {
-  const lines = ordered(roots(), "total", false).slice(0, atFirst).map(({ line }) => line);
+// choose shows the sum of all hits to a reader who has chosen no line, or the largest lines of the table.
+function choose(whyNot) {
+  const largestLines = () => ordered(roots(), "total", false).slice(0, atFirst).map(({ line }) => line);
+  const lines = whyNot === "" ? [sumLine("")] : largestLines();
   if (lines.length > 0) suggest(lines);
 }
 
@@ -264,17 +275,8 @@ function settle(all) {
 function judge(node) {
   const gap = missing();
   if (gap?.kind === "uncounted" && node.now?.total === 0) node.now = { ...node.now, uncounted: gap.long };
-  const unknown = !node.now || node.now.upper === null || node.now.uncounted;
-  const recent = unknown ? undefined : node.recent;
-  node.change = node.now ? changeOf(recent ?? node.now, node.before) : undefined;
-  if (recent && node.change.size > -Infinity) {
-    const length = roughly(before.length / 1000);
-    Object.assign(node.change, {
-      text: `${node.change.text} in ${length}`,
-      title: "Counting is younger than the range, so this compares " +
-        `the last ${length} with the ${length} before. ${node.change.title}`,
-    });
-  }
+  node.change = node.now && changeOver(node.now, node.before, node.recent, before.length);
+  node.words = node.now && describe(node.now, gap);
 }
 
 // flatten makes one list of the nodes and the children of those that are open.
@@ -289,7 +291,8 @@ function flatten(nodes, out = []) {
 
 // pinned are nodes for the lines of the chart that the table does not show otherwise.
 function pinned(shown) {
-  return view.lines.filter((line) => !shown.some((node) => sameLine(node.line, line))).map((line) => {
+  const hidden = view.lines.filter((line) => line.prefix !== "" && !shown.some((node) => sameLine(node.line, line)));
+  return hidden.map((line) => {
     const node = {
       ...leafOf(line.name, undefined),
       line,
@@ -324,15 +327,20 @@ function sumsHere({ prefix }) {
   };
 }
 
-// summarize shows the sum of all counters. Of more than can be listed, that of the largest is a lower bound.
+// summarize adds up what the table has, for a reader who cannot have the sum. Of more than can be listed, that of the
+// largest is a lower bound.
 function summarize() {
-  const node = {
-    now: { total: 0, lower: data.nodes.reduce((n, { now }) => n + now.lower, 0), upper: null },
-    ...sumsHere({ prefix: "" }),
-    whole: data.whole,
-  };
-  judge(node);
-  drawSummary(node, compares(view, data.span));
+  const { prefix } = subject();
+  if (prefix === undefined) return;
+  const part = data.nodes.filter(({ name }) => name.startsWith(prefix)).reduce((n, { now }) => n + now.lower, 0);
+  fallBack({
+    now: { total: 0, lower: part, upper: null },
+    ...sumsHere({ prefix }),
+    length: before.length,
+    gap: data.whole
+      ? missing()
+      : { short: `of the ${number(data.nodes.length)} largest`, long: "These are the largest counters together." },
+  });
 }
 
 // draw shows what is known.
@@ -341,6 +349,7 @@ export function draw() {
   $("rows-table").setAttribute("aria-busy", "false");
   settle(listed);
   const all = (listed = flatten(roots())), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
+  for (const node of [...pins, ...some]) node.visitors = visitorsOf(node.line.key);
   visible = [...pins, ...some];
   if (!view.find) summarize();
   const top = Math.max(1, ...all.map(({ now }) => now.total));
@@ -351,13 +360,13 @@ export function draw() {
     first: Boolean(last?.pinned) && !node.pinned,
   }));
   drawHeads(all);
-  const more = all.length > rows || data.next;
+  const more = all.length > rows || data.next, next = rows === few ? page - few : page;
   $("more").hidden = !more;
   put(
     $("more"),
     data.whole && !view.find && !data.next
-      ? `Show ${number(Math.min(page, all.length - rows))} more of ${number(all.length - rows)}`
-      : `Show ${page} more`,
+      ? `Show ${number(Math.min(next, all.length - rows))} more of ${number(all.length - rows)}`
+      : `Show ${next} more`,
   );
   put($("list-note"), notes(all).join(" "));
   $("shape").hidden = !data.whole || !data.nodes.some(({ name }) => hasParts(name)) || view.find !== "";
@@ -376,8 +385,9 @@ function drawHeads(all) {
   }
   const gap = missing();
   const exact = all.length > 0 && all.every(({ now }) => now.lower === now.upper && !now.uncounted);
-  put($("hits-note"), [gap ? gap.short : "", exact ? "exact" : ""].filter(Boolean).join(", "));
+  put($("hits-note"), gap?.short ?? (exact ? "exact" : ""));
   table.dataset.exact = exact ? "yes" : "no";
+  table.dataset.visitors = visible.some(({ visitors }) => visitors) ? "yes" : "no";
   table.dataset.tree = all.some(({ members }) => members) ? "yes" : "no";
   $("hits-note").dataset.kind = gap?.kind ?? "";
   $("hits-note").title = gap?.long ?? "";
@@ -416,6 +426,7 @@ function notes(all) {
       out.push(`Ordered by change among the ${number(Math.min(data.nodes.length, Math.max(compared, rows)))} largest.`);
     }
   }
+  if (unsummed && visible.some(({ members }) => members)) out.push(`Groups have no drawing over time. ${unsummed}`);
   if (view.lines.length >= most) out.push(full);
   const gap = missing();
   if (gap && gap.kind !== "young") out.push(gap.long);
@@ -434,13 +445,16 @@ async function drawTrends(span) {
     Object.assign(trends, { series, question: question(), span: { from: span.from, to: span.to ?? clock.now() } });
   } catch (error) {
     if (error.status !== 400) trends.same = undefined; // ask again
-    else unsummed = true;
+    else {
+      unsummed = sentence(error.message);
+      draw();
+    }
   }
   paint();
 }
 
-// unsummed is true if the service does not add up that many counters: then groups have no drawing.
-let unsummed = false;
+// unsummed is why the service does not add up that many counters: then groups have no drawing.
+let unsummed = "";
 
 // seriesWanted is whose series are needed: of counters, and of the levels of the tree that have groups in view.
 function seriesWanted() {
@@ -502,7 +516,12 @@ function soon() {
   }, 100);
 }
 
-// some counter, for a live connection that is about none of the reader's.
-export const anyCounter = () => data?.nodes[0]?.name;
+// keys are the counters of the rows that are shown.
+export const keys = () => visible.flatMap(({ line }) => line.key ?? []);
+
+// copies are what the menu of the table offers.
+const copies = () => [
+  ["Download CSV", async () => save("tallyroll-counters.csv", "text/csv", await tableOf(spanOf(view)))],
+];
 
 export { reload as refresh };

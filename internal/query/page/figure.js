@@ -1,5 +1,5 @@
 // How a total is written: as short as it is known, with the whole number and its bounds for those who ask.
-import { number, inFull, atMinute, onDay, moment } from "./format.js";
+import { number, inFull, atMinute, onDay, moment, roughly } from "./format.js";
 import { clock } from "./api.js";
 
 const threeDigits = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
@@ -7,34 +7,50 @@ const threeDigits = new Intl.NumberFormat("en", { notation: "compact", maximumSi
 // brief writes a number with three digits: 69.3 K. Small ones are written whole.
 export const brief = (n) => (n < 10_000 ? number(n) : threeDigits.format(n).replace(/[A-Z]$/, "\u202f$&"));
 
-// figure is a total in two parts: the number, and how far off it may be. A total that no worker has counted
-// lately is only a lower bound, and a time that was not counted has none.
-export function figure({ total, lower, upper, uncounted }) {
-  if (uncounted) return { value: "–", margin: "" };
-  if (upper === null) return { value: `≥\u202f${brief(lower)}`, margin: "" };
-  if (lower === upper) return { value: brief(total), margin: "" };
+// describe words a total in the same way everywhere. gap is what the total may lack (gapOf). value and margin are the
+// number and how far off it may be. note is the margin and what is missing; "exact" only if nothing is. sentences
+// have all of it.
+export function describe({ total, lower, upper, uncounted }, gap) {
+  const words = (value, margin, sentences, otherwise = "") => ({
+    value,
+    margin,
+    note: [margin, gap?.short].filter(Boolean).join(", ") || otherwise,
+    sentences: [...sentences, ...(gap && !sentences.includes(gap.long) ? [gap.long] : [])],
+  });
+  if (uncounted) return words("–", "", [uncounted]);
+  if (upper === null) {
+    const sentences = [`At least ${number(lower)}.`, gap?.long ?? unbounded];
+    return words(`≥\u202f${brief(lower)}`, "", sentences, "upper bound unknown");
+  }
+  if (lower === upper) {
+    return words(brief(total), "", [gap ? `${number(total)} counted.` : `Exactly ${number(total)}.`], "exact");
+  }
   const percent = (Math.max(upper - total, total - lower) / total) * 100;
-  if (!(percent <= 50)) return { value: brief(total), margin: `${brief(lower)} – ${brief(upper)}` };
-  return { value: brief(total), margin: `± ${Math.ceil(percent)}\u202f%` };
+  return words(
+    brief(total),
+    percent <= 50 ? `± ${Math.ceil(percent)}\u202f%` : `${brief(lower)} – ${brief(upper)}`,
+    [
+      `${number(total)}, between ${number(lower)} and ${number(upper)}.`,
+      "The range cuts a cell, which counts in proportion to time.",
+    ],
+  );
 }
+
+const unbounded = "No worker has counted lately. How many more hits were stored since is unknown.";
 
 // inLine is a total with its margin.
-export const inLine = (total) => Object.values(figure(total)).join(" ").trim();
-
-// explain returns all about a total in sentences.
-export function explain({ total, lower, upper, uncounted }) {
-  if (uncounted) return [uncounted];
-  if (upper === null) return [`At least ${number(lower)}.`, "No worker has counted lately: how many more is unknown."];
-  if (lower === upper) return [`Exactly ${number(total)}.`];
-  return [
-    `${number(total)}, between ${number(lower)} and ${number(upper)}.`,
-    "The range cuts a cell, which counts in proportion to time.",
-  ];
+export function inLine(total) {
+  const { value, margin } = describe(total);
+  return `${value} ${margin}`.trim();
 }
+
+// beyondChance reports whether two counts differ by more than twice the standard deviation of their difference, which
+// is the root of their sum for hits that come independently of each other.
+export const beyondChance = (a, b) => Math.abs(a - b) > 2 * Math.sqrt(a + b);
 
 // changeOf compares two totals. Where their bounds overlap, more or fewer is unknown. Its size
 // is what it sorts by.
-export function changeOf(now, before) {
+function changeOf(now, before) {
   const none = (title) => ({ text: "–", title, kind: "none", size: -Infinity });
   if (now.uncounted) return none("");
   if (now.upper === null) return { ...none("No worker has counted lately."), text: "unknown" };
@@ -53,28 +69,48 @@ export function changeOf(now, before) {
       size: 0,
     };
   }
-  if (before.total === 0) return { text: "new", title, kind: "up", size: Infinity };
-  const ratio = now.total / before.total, percent = Math.abs(ratio - 1) * 100;
-  if (percent > 999) return { text: `× ${number(Math.round(ratio))}`, title, kind: "up", size: ratio - 1 };
+  const far = beyondChance(now.total, before.total), ratio = now.total / before.total;
+  const found = {
+    title: far ? title : `${title} Chance alone makes such a difference (2·√n).`,
+    kind: far ? (ratio < 1 ? "down" : "up") : "none",
+    size: ratio - 1,
+  };
+  if (before.total === 0) return { ...found, text: "new" };
+  const percent = Math.abs(ratio - 1) * 100;
+  if (percent > 999) return { ...found, text: `× ${number(Math.round(ratio))}` };
   const digits = percent >= 1 ? Math.round(percent) : Math.max(.1, Math.round(percent * 10) / 10);
-  return { text: `${ratio < 1 ? "−" : "+"}${digits}\u202f%`, title, kind: ratio < 1 ? "down" : "up", size: ratio - 1 };
+  return { ...found, text: `${ratio < 1 ? "−" : "+"}${digits}\u202f%` };
 }
 
-// gapOf returns what is missing in a total that is not complete: a young counter is not a lossy one, and hits that wait
-// to be counted are not lost.
+// changeOver is changeOf, unless counting is younger than the period before: then that of the last two equal periods,
+// recent and before, which are so many milliseconds long.
+export function changeOver(now, before, recent, length) {
+  if (!recent || now.upper === null || now.uncounted) return changeOf(now, before);
+  const change = changeOf(recent, before), over = roughly(length / 1000);
+  if (change.size === -Infinity) return change;
+  return {
+    ...change,
+    text: `${change.text} in ${over}`,
+    title: `Counting is younger than the range, so this compares the last ${over} with the ${over} before. ` +
+      change.title,
+  };
+}
+
+// gapOf returns what is missing in a total that is not complete: a young counter is not a lossy one, and hits that
+// wait to be counted are not lost.
 export function gapOf({ complete, upper, counting_since: since, from, to }) {
   if (complete) return undefined;
   if (upper === null) {
     return {
       kind: "late",
       short: "upper bound unknown",
-      long: "No worker has counted lately. How many more hits were stored since is unknown.",
+      long: unbounded,
     };
   }
   const begun = since ? Date.parse(since) : 0;
-  if (begun > from) {
+  if (begun > new Date(from)) {
     const now = clock.now(), when = now - begun < 86400_000 ? moment(begun, now) : inFull(begun);
-    if (begun >= to) {
+    if (begun >= new Date(to)) {
       return {
         kind: "uncounted",
         short: "not counted",

@@ -135,9 +135,10 @@ function choose(name, byReader = true) {
 // drawForm describes the chosen limit, and has the fields by which a key of it is looked at.
 function drawForm(limit) {
   const inAdvance = limit.share ? ` Each process takes up to ${number(limit.share.hits)} hits in advance.` : "";
+  const each = limit.variables.map((name) => labelOf(name).toLowerCase()).join(" and ");
   put(
     $("use-about"),
-    `${limit.limit} allows ${room(limit)} to each ${limit.key}. Hits are kept ${limit.kept}. ` +
+    `${limit.limit} allows ${room(limit)} to each ${each}. Hits are kept ${limit.kept}. ` +
       `Without Redis, ${fails[limit.fail]}.${inAdvance}`,
   );
   const box = $("use-fields"), names = `${limit.limit} ${limit.variables.join()}`;

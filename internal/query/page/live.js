@@ -19,7 +19,7 @@ export async function connect(hear, about = { keys, windows }) {
   attempts = 0;
   const mine = (current = new AbortController());
   while (!mine.signal.aborted) {
-    if (away() || keys.length === 0) return; // it connects again when the tab or the view is shown again
+    if (away("any") || keys.length === 0) return; // it connects again when the tab is shown again
     try {
       await listen(mine.signal, hear);
       throw new Problem(0, "The live connection has ended.");

@@ -5,9 +5,9 @@ import { view, change, onChange, start as startView } from "./view.js";
 import { compares, offer, spanOf, usual, since, zoneName } from "./range.js";
 import { connect, disconnect } from "./live.js";
 import { status, start as startStatus } from "./status.js";
+import { seconds } from "./format.js";
 import { lengthOf } from "./series.js";
 import * as ranges from "./ranges.js";
-import * as search from "./search.js";
 import * as grid from "./grid.js";
 import * as explore from "./explore.js";
 import * as chart from "./chart.js";
@@ -17,7 +17,11 @@ import * as summary from "./summary.js";
 import { start as startViews } from "./views.js";
 
 const hear = {
-  total: explore.hear, asOf: status.asOf,
+  asOf: status.asOf,
+  total(total) {
+    explore.hear(total);
+    summary.hear(total);
+  },
   problem(problem) {
     status.problem(problem);
     if (problem.status === 400) askAgain();
@@ -37,18 +41,13 @@ async function askAgain() {
 }
 
 // The live connection moves the counters of the chart, if their range rolls on, and shows how fresh all
-// numbers are: for that, any counter will do.
-let listening = JSON.stringify({ keys: [] });
-const listens = () => JSON.parse(listening).keys.length > 0;
+// numbers are: for that, any name will do that the reader's token may ask about.
+let listening = "";
 function listen() {
   const span = spanOf(view), keys = span.window ? view.lines.flatMap(({ key }) => key ?? []) : [];
-  const question = {
-    keys: keys.length > 0 ? keys : [explore.anyCounter()].filter(Boolean).slice(0, 1),
-    windows: [keys.length > 0 ? span.window : about.windows[0]],
-  };
+  const any = about.token?.prefixes?.[0] ?? "any";
+  const question = keys.length > 0 ? { keys, windows: [span.window] } : { keys: [any], windows: [about.windows[0]] };
   if (JSON.stringify(question) === listening) return;
-  // another counter would do no better
-  if (keys.length === 0 && listens() && JSON.parse(listening).windows[0] === question.windows[0]) return;
   listening = JSON.stringify(question);
   connect(hear, question);
 }
@@ -64,15 +63,16 @@ function showChart() {
     now - since < (now - span.from) / 2 &&
     !new URLSearchParams(location.search).has("range");
   // Its first minutes would be a few slabs of the next tier: the finest tier shows seconds.
-  const [finest] = about.tiers;
+  const [finest] = about.tiers, cell = seconds(finest.cell);
+  const rate = view.of === "rate";
   const newest = young && now - since > lengthOf(finest.window) && now - since < 5 * lengthOf(finest.window);
-  const [window, from] = newest
-    ? [finest.window, null]
+  const [window, from] = rate || newest
+    ? [rate ? `${Math.min(60 * cell, seconds(finest.window))}s` : finest.window, null]
     : young ? ["", since]
     : [span.window, span.window ? null : span.from];
   const question = {
-    lines: view.lines, window, from, to: span.to, step: view.step, zone: zoneName, of: view.of,
-    before: compares(view, span) && span.from - span.before[0],
+    lines: view.lines, window, from, to: rate ? null : span.to, step: view.step, zone: zoneName, of: view.of,
+    before: !rate && compares(view, span) && span.from - span.before[0],
   };
   const key = JSON.stringify({ ...question, before: Boolean(question.before) });
   if (key === drawn) return;
@@ -97,6 +97,8 @@ const chartHooks = {
   of(of) {
     change({ of });
   },
+  seen: summary.showPeak,
+  visitors: uniques.visitorsOf,
 };
 
 // reveal shows the numbers, or how to publish a first hit.
@@ -129,29 +131,24 @@ function show() {
   startView();
   if (view.lines.length > 0) reveal(true);
   chart.start({ about, ...chartHooks });
-  uniques.start(about);
+  uniques.start(about, explore.keys, () => {
+    explore.draw();
+    chart.label();
+    summary.draw();
+  });
   counter.start(about);
-  summary.start(about);
+  summary.start(about, chart.readAt);
   ranges.start();
   explore.start({
     reveal,
     answered({ asOf, stale }) {
-      if (stale) {
-        status.known(asOf);
-        if (!listens()) status.connection("lost", stale, 3);
-      } else if (asOf !== undefined && !listens()) {
-        status.connection("live");
-        status.asOf(asOf);
-      }
-      listen();
+      if (stale) status.known(asOf);
       showChart();
     },
     failed(error) {
       if (error.status === 400) askAgain();
-      else if (!listens()) status.connection("lost", error, 3);
     },
   });
-  search.start();
   grid.start();
   onChange(() => {
     reveal(true);
@@ -162,9 +159,7 @@ function show() {
   note();
   showChart();
   listen();
-  for (const event of ["visibilitychange", "viewchange"]) {
-    document.addEventListener(event, () => (away() ? disconnect() : connect(hear)));
-  }
+  document.addEventListener("visibilitychange", () => (away("any") ? disconnect() : connect(hear)));
 }
 
 // note shows what the address asks for and the page does not show.
@@ -187,10 +182,10 @@ const begin = repeat(async () => {
     about = await askOrLast("v1/about");
   } catch (error) {
     status.connection("lost", error, 1);
-    return 1;
+    return error.status === 403 ? 3600 : 1;
   }
   offer(about);
   show();
   return 3600;
-});
+}, "any");
 $("notice-retry").addEventListener("click", () => (about ? explore.refresh() : begin()));

@@ -1,11 +1,12 @@
-// For those who operate Tallyroll: whether the streams are counted and by whom, and what was refused and how it counts
-// after all.
+// For those who operate Tallyroll: whether the streams are counted and by whom, and what was refused and how it
+// counts after all.
 import { $, el, put, repeat, say } from "./dom.js";
 import { ago, apart, atMinute, compact, count, inFull, moment, number, sentence, shown } from "./format.js";
 import { ask, clock } from "./api.js";
+import { sparkline } from "./sparkline.js";
 
 const listed = 10, hoursShown = 24, hour = 3_600_000;
-const open = new Set(); // the rejects whose bodies the reader looks at, by position
+const open = new Set(); // the rejects whose bodies the reader samples at, by position
 let reason = "", pages = [[]]; // of each page that the reader has turned to, the parameters
 let namespace, again;
 
@@ -14,37 +15,73 @@ export function start() {
   $("rejects-again").addEventListener("click", (event) => { if (event.target.closest("button")) copy(); });
 }
 
+// load asks for streams and rejects. If one of the answers fails, the other is shown all the same.
 async function load() {
   const asked = [reason, pages.length].join();
-  try {
-    namespace ??= (await ask("v1/about")).namespace;
-    const [fleet, refused] = await Promise.all([
-      ask("v1/streams"),
-      ask("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)]),
-    ]);
-    if (asked !== [reason, pages.length].join()) return 0; // the reader has turned the page meanwhile
-    $("operate-parts").hidden = false;
-    $("operate-trouble").replaceChildren();
-    put($("operate-note"), `As of ${moment(Date.parse(fleet.as_of), clock.now())}`);
-    drawStreams(fleet);
-    drawWorkers(fleet);
-    drawRejects(refused);
-  } catch (error) {
-    return fail(error);
+  const [about, fleet, refused] = await Promise.allSettled([
+    namespace ?? ask("v1/about").then((found) => found.namespace),
+    ask("v1/streams"),
+    ask("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)]),
+  ]);
+  if (asked !== [reason, pages.length].join()) return 0; // the reader has turned the page meanwhile
+  const errors = [fleet, refused].flatMap(({ reason: error }) => error ?? []);
+  if (errors.length > 1) return fail(errors[0]);
+  namespace = about.value ?? namespace;
+  $("operate-parts").hidden = false;
+  showTrouble(errors.map(({ message }) => message).concat(fleet.value?.redis ?? []));
+  if (fleet.value) {
+    put(
+      $("operate-note"),
+      `As of ${moment(Date.parse(fleet.value.as_of), clock.now())}` +
+        `${fleet.value.redis ? ", without Redis: waiting is counted from its last answer" : ""}`,
+    );
+    remember(fleet.value);
+    drawStreams(fleet.value);
+    drawWorkers(fleet.value);
   }
+  if (refused.value) drawRejects(refused.value);
   return 3;
+}
+
+function showTrouble(texts) {
+  const box = $("operate-trouble");
+  const all = texts.map((text) => `${sentence(text)} This view comes back by itself.`).join(" ");
+  if (box.dataset.of === all) return;
+  box.dataset.of = all;
+  box.replaceChildren(...(all ? [el("p", { class: "note bad" }, all)] : []));
+}
+
+// Samples of the streams: lag, and messages per second since the sample before.
+const mostSamples = 60, samples = new Map();
+function remember({ streams, as_of: asOf }) {
+  const t = Date.parse(asOf);
+  for (const { stream, lag_messages: lag, last_sequence: last } of streams) {
+    if (!samples.has(stream)) samples.set(stream, []);
+    const list = samples.get(stream), before = list.at(-1);
+    if (before?.t >= t) continue;
+    const rate = before && last >= before.last ? (last - before.last) / ((t - before.t) / 1000) : undefined;
+    list.push({ t, lag, last, rate });
+    if (list.length > mostSamples) list.shift();
+  }
+}
+
+// small is a drawing of a number in the samples of a stream, with the newest one.
+function small(stream, name, text) {
+  const list = (samples.get(stream) ?? []).filter((sample) => sample[name] !== undefined);
+  if (list.length < 2) return text;
+  const points = list.map((sample) => [sample.t, sample[name]]), end = list.at(-1).t + 3000;
+  return el("span", { class: "small" }, sparkline({ points, step: "3s" }, end - mostSamples * 3000, end), text);
 }
 
 function fail(error) {
   put($("operate-note"), "");
   if (error.status !== 501) {
     if (error.status === 403) $("operate-parts").hidden = true; // the token may not
-    $("operate-trouble").replaceChildren(
-      el("p", { class: "note bad" }, `${sentence(error.message)} This view comes back by itself.`),
-    );
+    showTrouble([error.message]);
     return 5;
   }
   $("operate-parts").hidden = true;
+  delete $("operate-trouble").dataset.of;
   $("operate-trouble").replaceChildren(el("section", { class: "card" }, el("h2", {}, "This view needs NATS"),
     el(
       "p",
@@ -93,7 +130,7 @@ function drawStreams({ streams, workers }) {
   $("streams").replaceChildren(
     table(
       "streams-title",
-      [["Stream"], ["State"], ["Worker"], ["Waiting", "number"], ["Refused", "number"]],
+      [["Stream"], ["State"], ["Worker"], ["Stored per s", "number"], ["Waiting", "number"], ["Refused", "number"]],
       streams.map((s) => el(
         "tr",
         {},
@@ -110,6 +147,7 @@ function drawStreams({ streams, workers }) {
           s.worker ? el("bdi", {}, shown(s.worker)) : "–",
           leaving.has(s.worker) ? el("span", { class: "under" }, "is being stopped") : null,
         ),
+        el("td", { class: "number", "data-name": "Stored per s" }, small(s.stream, "rate", rateOf(s.stream))),
         el(
           "td",
           {
@@ -117,12 +155,17 @@ function drawStreams({ streams, workers }) {
             "data-name": "Waiting",
             title: `sequence ${number(s.applied_sequence)} of ${number(s.last_sequence)} is applied`,
           },
-          s.lag_messages === 0 ? "none" : number(s.lag_messages),
+          small(s.stream, "lag", s.lag_messages === 0 ? "none" : number(s.lag_messages)),
         ),
         el("td", { class: `number ${s.rejects > 0 ? "warn" : ""}`, "data-name": "Refused" }, number(s.rejects)),
       )),
     ),
   );
+}
+
+function rateOf(stream) {
+  const rate = samples.get(stream)?.at(-1)?.rate;
+  return rate === undefined ? "–" : rate < 10 ? String(Math.round(rate * 10) / 10) : compact(Math.round(rate));
 }
 
 function drawWorkers({ workers }) {
@@ -250,7 +293,7 @@ const hopeless = (name) => [
 
 const flags = () => remedies[reason] ?? hopeless(reason);
 const command = (more = "") =>
-  `${namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;
+  `${!namespace || namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;
 
 function drawCommand() {
   const box = $("rejects-again");

@@ -35,7 +35,7 @@ export function offer(about, now = clock.now()) {
     if (rolling.length < few && !rolling.includes(window)) rolling.push(window);
   }
   usual = fitting(about.windows, since > 0 ? now - since : Infinity);
-  if (!rolling.includes(usual)) rolling.push(usual);
+  for (const window of ["15m", usual]) if (has(window) && !rolling.includes(window)) rolling.push(window);
   rolling.sort((a, b) => seconds(a) - seconds(b));
   const calendar = [["today", 1], ["yesterday", 2], ["month", 31]].filter(([, days]) => days * dayLength <= reach);
   ranges = [...rolling, ...calendar.map(([name]) => name), ...(reach >= 3600_000 ? ["custom"] : [])];

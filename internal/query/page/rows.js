@@ -1,7 +1,6 @@
 // The rows of the explorer: how a node looks, and the tip with all about its numbers.
 import { $, el, put } from "./dom.js";
 import { shown, number } from "./format.js";
-import { figure, explain } from "./figure.js";
 import { sparkline } from "./sparkline.js";
 
 const made = new Map(); // the rows that are shown, by the id of their node
@@ -14,7 +13,8 @@ function newRow() {
     counters: el("span", { class: "counters" }),
     value: el("span", { class: "value" }),
     margin: el("span", { class: "margin" }),
-    bar: el("span", { class: "bar-fill" }),
+    bar: el("span", { class: "bar-fill", "aria-hidden": "true" }),
+    visitors: el("td", { role: "gridcell", class: "visitors" }),
     change: el("span", { class: "change" }),
     trend: el("td", { role: "gridcell", class: "trend" }),
   };
@@ -22,12 +22,13 @@ function newRow() {
     el(
       "th",
       { role: "rowheader", scope: "row", class: "name" },
+      parts.bar,
       el("div", {}, parts.caret, parts.swatch, parts.name, parts.counters),
     ),
-    parts.trend,
     el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
-    el("td", { role: "gridcell", class: "share", "aria-hidden": "true" }, parts.bar),
-    el("td", { role: "gridcell", class: "rate" }, parts.change));
+    parts.visitors,
+    el("td", { role: "gridcell", class: "rate" }, parts.change),
+    parts.trend);
   return parts;
 }
 
@@ -53,12 +54,14 @@ function fill(parts, node, { largest, line, open, first }) {
   mark(parts.name, "title", shown(node.name));
   put(parts.counters, node.members ? number(node.counters) : "");
   mark(parts.counters, "title", node.members ? `${number(node.counters)} counters` : undefined);
-  const { value, margin } = node.now ? figure(node.now) : { value: "–", margin: "" };
+  const { value, margin } = node.words ?? { value: "–", margin: "" };
   const moved = before && before.id === node.id && parts.value.textContent !== value && parts.value.textContent !== "–";
   put(parts.value, value);
   put(parts.margin, margin);
   const total = largest > 0 && node.now ? node.now.total : 0;
   parts.bar.style.width = `${total > 0 ? Math.max(.8, Math.min(100, (total / largest) * 100)) : 0}%`;
+  put(parts.visitors, node.visitors?.text ?? "");
+  mark(parts.visitors, "title", node.visitors?.title);
   put(parts.change, node.change?.text ?? "");
   mark(parts.change, "data-kind", node.change?.kind);
   if (moved) {
@@ -124,7 +127,7 @@ export function showTip(row) {
   const node = nodeOf(row), tip = $("tip");
   if (!node?.now) return;
   tipped = node.id;
-  const lines = [...explain(node.now), ...(node.change ? [node.change.title] : [])];
+  const lines = [...node.words.sentences, ...(node.change ? [node.change.title] : [])];
   tip.replaceChildren(el("p", {}, el("bdi", {}, shown(node.name))), ...lines.map((line) => el("p", {}, line)));
   tip.hidden = false;
   row.setAttribute("aria-describedby", "tip");

@@ -15,7 +15,7 @@ export function tierOf(tiers, length, age) {
 }
 
 const mostPoints = 3600; // the seconds of an hour
-const easyPoints = () => (matchMedia("(max-width: 520px)").matches ? 60 : 100);
+const easyPoints = () => (matchMedia("(max-width: 520px)").matches ? 60 : 80);
 const fewestPoints = 4;
 
 // stepsOf are the steps of a range that its tier has, and that draw neither a smear nor a few blocks.

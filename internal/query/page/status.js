@@ -62,6 +62,9 @@ function judge() {
   const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
   const whole = state.asOf > 0 ? moment(state.asOf, clock.now()) : "", of = whole && ` · numbers of ${whole}`;
   const known = whole && ` The numbers are the last ones known, whole up to ${whole}.`;
+  if (state.status === 403) {
+    return { level: "wait", words: "Not for this token", title: "The service refuses.", text: sentence(state.why) };
+  }
   if (state.connection === "lost") {
     const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
     const title = unbegun(state.why)
@@ -144,8 +147,5 @@ export function draw() {
 
 export function start() {
   $("notice-retry").addEventListener("click", reconnect);
-  setInterval(() => { if (!away()) draw(); }, 250);
-  document.addEventListener("viewchange", () => { // what is known is old when the reader comes back
-    Object.assign(state, { asOf: undefined, connection: "wait", problem: undefined });
-  });
+  setInterval(() => { if (!away("any")) draw(); }, 250);
 }

@@ -1,50 +1,168 @@
-// The row above the chart: how many hits all counters had, how that has changed, and how many there are per second now.
+// The row above the chart: how many hits the only line of the chart had, or all counters, how that has changed, its
+// peak, its visitors, and how many hits there are per second now. Each of these figures chooses what the chart shows.
 import { $, put, repeat } from "./dom.js";
-import { brief, explain, figure } from "./figure.js";
-import { clock } from "./api.js";
-import { largest, mostListed } from "./counts.js";
-import { nameOf } from "./range.js";
-import { view } from "./view.js";
+import { atMinute, brief as duration, moment, sentence, shown } from "./format.js";
+import { ask, askOrLast, clock } from "./api.js";
+import { brief, changeOver, describe, gapOf } from "./figure.js";
+import { largest, mostListed, totalIn } from "./counts.js";
+import { compares, halvesOf, nameOf, spanOf, since, windowBefore, windowOf } from "./range.js";
+import { visitorsOf } from "./uniques.js";
+import { change, onChange, sameLine, sumLine, view } from "./view.js";
 
 const rateOver = 10_000; // milliseconds; so that a burst does not make the rate jump
+const once = 60_000; // how long the period before is kept, at least
 
-// start asks for the rate, if the finest cells are short enough to have one.
-export function start({ tiers: [{ cell }] }) {
-  if (/^([1-9]|10)s$/.test(cell)) repeat(load);
+let found = {}, before = {}, why = "", readPeak; // what is known of the subject, or why its sum is not
+let reload, reloadRate;
+
+// subject is the line that the figures are about.
+export const subject = () => (view.lines.length === 1 ? view.lines[0] : sumLine(""));
+const question = () => JSON.stringify([subject(), view.range, view.from, view.to]);
+
+// start asks for the total, and for the rate if the finest cells are short enough to have one. seePeak has the chart
+// show the moment of the peak.
+export function start({ tiers: [{ cell }] }, seePeak) {
+  readPeak = seePeak;
+  reload = repeat(load);
+  if (/^([1-9]|10)s$/.test(cell)) reloadRate = repeat(loadRate);
+  $("sum-rate").hidden = !reloadRate;
+  onChange(() => {
+    if (found.of !== question()) $("sum-peak").hidden = true;
+    draw();
+    reload();
+    reloadRate?.();
+  });
+  for (const button of $("figures").querySelectorAll("[data-of]")) {
+    button.addEventListener("click", () => change({ of: button.dataset.of }));
+  }
+  $("sum-peak").addEventListener("click", () => {
+    if (view.of !== "hits") change({ of: "hits" });
+    readPeak(Number($("sum-peak").dataset.at));
+  });
+  $("sum-all").addEventListener("click", () => change({ lines: [] }));
 }
 
 async function load() {
+  const line = subject(), span = spanOf(view), of = question();
+  try {
+    const now = await totalIn(line, windowOf(span), askOrLast);
+    if (of !== question()) return 0;
+    [found, why] = [{ of, now }, ""];
+    draw();
+    if (compares(view, span) && !now.stale) await compare(line, span, of);
+  } catch (error) {
+    if (![400, 403].includes(error.status)) return 3; // the notice says what is wrong
+    why = sentence(error.message);
+    draw();
+  }
+  return span.to ? 60 : line.prefix === "" ? 2 : 5;
+}
+
+// hear takes a total that has come by the live connection.
+export function hear(total) {
+  const of = question();
+  if (total.key !== subject().key || total.window !== spanOf(view).window || found.of !== of) return;
+  found = { of, now: total };
+  draw();
+}
+
+// compare asks for the period before, seldom.
+async function compare(line, span, of) {
+  const halves = halvesOf(span, Date.parse(found.now.counting_since ?? "") || since);
+  const kept = halves ? Math.max(5000, halves.length / 10) : once;
+  if (before.of !== of || performance.now() - before.at > kept) {
+    const [total, recent] = await Promise.all([
+      totalIn(line, windowBefore(halves ?? span)),
+      halves ? totalIn(line, windowOf(halves)) : undefined,
+    ]);
+    before = { of, total, recent, length: halves?.length, at: performance.now() };
+  }
+  draw();
+}
+
+async function loadRate() {
+  const of = question();
+  let rate;
   try {
     const to = Math.floor(clock.now() / 1000 - 2) * 1000; // hits of the last second may not be counted yet
-    const { top, whole, floor, stale } = await largest({ from: to - rateOver, to }, mostListed);
-    if (stale || floor === null) throw stale ?? new Error("no worker has counted lately");
-    const rate = top.reduce((sum, { total }) => sum + total, 0) / (rateOver / 1000);
-    put(
-      $("sum-rate").firstElementChild,
-      `${whole ? "" : "≥\u202f"}${rate < 10 ? Math.round(rate * 10) / 10 : brief(Math.round(rate))}`,
-    );
-    $("sum-rate").title = `The mean of the last ${rateOver / 1000} seconds${whole ? "" : ", of the largest counters"}.`;
+    rate = await (why ? rateListed : rateOf)({ from: to - rateOver, to });
   } catch {
-    put($("sum-rate").firstElementChild, "–"); // the notice says what is wrong
-    $("sum-rate").title = "";
+    rate = undefined; // the notice says what is wrong
   }
+  if (of !== question()) return 0;
+  put($("sum-rate").querySelector("b"), rate ?? "–");
+  $("sum-rate").title = rate === undefined ? "" : `The mean of the last ${rateOver / 1000} seconds.`;
   return 3;
 }
 
-// drawSummary shows the sum: {now, change, whole}. whole is false if it is that of the largest counters only.
-export function drawSummary({ now, change, whole }, compared) {
-  const { value, margin } = figure(now);
-  const [hits, bounds] = $("sum-hits").children;
-  const changed = $("sum-change").firstElementChild;
+const perSecond = (n) => {
+  const rate = n / (rateOver / 1000);
+  return rate < 10 ? String(Math.round(rate * 10) / 10) : brief(Math.round(rate));
+};
+
+async function rateOf(span) {
+  const { total, upper } = await totalIn(subject(), windowOf(span), ask);
+  return upper === null ? undefined : perSecond(total);
+}
+
+// rateListed is that of the counters that one answer lists.
+async function rateListed(span) {
+  const { top, whole, floor, stale } = await largest(span, mostListed);
+  const sum = top.filter(({ key }) => key.startsWith(subject().prefix)).reduce((n, { total }) => n + total, 0);
+  return stale || floor === null ? undefined : `${whole ? "" : "≥\u202f"}${perSecond(sum)}`;
+}
+
+// fallBack takes what the table adds up, for a reader who cannot have the sum: {now, gap, before, recent, length}.
+export function fallBack(sum) {
+  if (!why) return;
+  found = { of: question(), now: sum.now, gap: sum.gap };
+  before = { of: found.of, total: sum.before, recent: sum.recent, length: sum.length };
+  draw();
+}
+
+// showPeak takes the lines of the chart.
+export function showPeak({ all, step, uniques }) {
+  const line = all.find((one) => sameLine(one, subject()));
+  if (uniques || !line) return;
+  const [at, , most] = line.points.reduce((a, b) => (b[2] > a[2] ? b : a), [0, 0, 0]);
+  $("sum-peak").hidden = most === 0;
+  $("sum-peak").dataset.at = at;
+  put($("sum-peak").querySelector(".label"), `Peak per ${duration(step).replace(/^1 /, "")}`);
+  put($("sum-peak").querySelector("b"), brief(most));
+  const today = clock.now() - at < 86400_000;
+  put($("sum-peak").querySelector(".note"), today ? `at ${atMinute(at)}` : moment(at, clock.now()));
+}
+
+// draw shows what is known.
+export function draw() {
+  const line = subject(), all = line.prefix === "", known = found.of === question();
   $("summary").hidden = !$("welcome").hidden;
+  $("sum-all").hidden = all || !view.chosen;
+  put($("sum-name"), shown(line.name));
   put($("sum-when"), nameOf(view));
-  put(hits, value);
-  put(bounds, margin || (now.lower === now.upper && !now.uncounted ? "exact" : ""));
-  $("sum-hits").title = whole
-    ? explain(now).join(" ")
-    : "The largest counters together. There are more of them than one answer lists.";
-  $("sum-changed").hidden = !compared;
-  put(changed, change?.text ?? "–");
+  put($("sum-why"), why && view.lines.length > 0 ? why : "");
+  for (const button of $("figures").querySelectorAll("[data-of]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.of === view.of));
+  }
+  const visitors = visitorsOf(line.key);
+  $("sum-visitors").hidden = !visitors;
+  $("sum-visitors").title = visitors?.title ?? "";
+  const [value, ...margin] = (visitors?.text ?? "").split(" ");
+  put($("sum-visitors").querySelector("b"), value);
+  put($("sum-visitors").querySelector(".note"), margin.join(" "));
+  drawHits(known ? found : {});
+}
+
+function drawHits({ now, gap = now && gapOf(now) }) {
+  const told = gap?.kind === "uncounted" && now.total === 0 ? { ...now, uncounted: gap.long } : now;
+  const words = told ? describe(told, gap) : { value: "–", note: "", sentences: [] };
+  put($("sum-hits").querySelector("b"), words.value);
+  put($("sum-hits").querySelector(".note"), words.note);
+  $("sum-hits").title = words.sentences.join(" ");
+  const of = before.of === question() && compares(view, spanOf(view)) ? before : {};
+  const changed = $("sum-change"), change = told && changeOver(told, of.total, of.recent, of.length);
+  $("sum-change").hidden = !compares(view, spanOf(view));
+  put(changed, change?.text ?? "");
   changed.dataset.kind = change?.kind ?? "none";
   changed.title = change?.title ?? "";
 }

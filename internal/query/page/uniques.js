@@ -1,52 +1,46 @@
-// Uniques: how many unique values the counters of the chart had in its range, with their hits. Counters that have none
-// say nothing, and if all have none, nothing of this is shown.
-import { $, el, repeat } from "./dom.js";
-import { number, seconds, shown, apart } from "./format.js";
+// Uniques: how many unique values the counters of the chart, and those of the table's rows, had in the range. Counters
+// that have none say nothing, and if all have none, nothing of this is shown.
+import { $, repeat } from "./dom.js";
+import { number, seconds, apart } from "./format.js";
 import { post, clock } from "./api.js";
-import { brief } from "./figure.js";
+import { inLine } from "./figure.js";
 import { nameOf, spanOf } from "./range.js";
 import { view, onChange } from "./view.js";
 
+const mostAsked = 60; // counters in one question: each costs Redis a union for every cell of the range
 let reach = 0; // how far back the tiers go, in milliseconds
+let found = new Map(), heard = () => {}, keysOfRows = () => [];
 
-// start takes the answer of /v1/about.
-export function start(about) {
+// visitorsOf is what is known of a counter: {text, title}.
+export const visitorsOf = (key) => found.get(key);
+
+// start takes the answer of /v1/about, which counters the table shows, and what is to be drawn again.
+export function start(about, rows, draw) {
   if (!about.features.uniques) return;
+  [keysOfRows, heard] = [rows, draw];
   reach = Math.max(...about.unique_tiers.map((tier) => seconds(tier.window) * 1000));
-  const reload = repeat(load);
-  onChange(reload);
+  onChange(repeat(load));
 }
 
 async function load() {
-  const span = spanOf(view);
-  const lines = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
-  const asked = JSON.stringify([lines, view.range, view.from, view.to]);
-  if (lines.length === 0 || clock.now() - span.from > reach + 2000) return show([]);
-  const keys = lines.map(({ key }) => key);
+  const span = spanOf(view), lines = view.lines.flatMap(({ key }) => key ?? []);
+  const keys = [...new Set([...lines, ...keysOfRows()])].slice(0, mostAsked);
+  const now = () => JSON.stringify([view.lines, view.range, view.from, view.to]), asked = now();
+  if (keys.length === 0 || clock.now() - span.from > reach + 2000) {
+    show([]);
+    return 5;
+  }
   const time = span.window
     ? { windows: [span.window] }
     : { from: span.from, ...(span.to === null ? {} : { to: span.to }) };
   try {
     const { uniques } = await post("v1/uniques", { keys, ...time });
-    const now = view.lines.map((line, index) => ({ ...line, index })).filter(({ key }) => key !== undefined);
-    if (asked !== JSON.stringify([now, view.range, view.from, view.to])) return 0;
-    show(
-      uniques.map((found, i) => ({ ...found, line: lines[i].index }))
-        .filter(({ lower, upper }) => lower > 0 || upper > 0),
-    );
+    if (asked !== now()) return 0;
+    show(uniques.filter(({ upper }) => upper !== 0));
   } catch {
     show([]); // the totals say what is wrong
   }
   return span.to === null ? 10 : 60;
-}
-
-// inShort is an estimate in words, as short as its precision allows.
-export function inShort({ estimate, lower, upper }) {
-  if (upper === null) return `≥\u202f${brief(lower)} unique`;
-  if (lower === upper) return `${brief(estimate)} unique`;
-  const percent = (Math.max(upper - estimate, estimate - lower) / estimate) * 100;
-  if (!(percent <= 50)) return `${brief(lower)} – ${brief(upper)} unique`;
-  return `${brief(estimate)} unique, ±\u202f${percent < 10 ? Math.ceil(percent * 10) / 10 : Math.ceil(percent)}\u202f%`;
 }
 
 // inWords returns the whole of it in words.
@@ -58,16 +52,10 @@ function inWords({ key, estimate, lower, upper, confidence }) {
   return `${apart(key)}: about ${number(estimate)} unique ${nameOf(view)}, ${bounds}`;
 }
 
-function show(found) {
-  const list = $("uniques"), text = JSON.stringify(found.map((one) => [one.key, one.line, inShort(one)]));
-  $("of").hidden = found.length === 0 && view.of === "hits";
-  if (list.dataset.found !== text) {
-    list.dataset.found = text;
-    list.replaceChildren(...found.map(({ line, key, ...rest }) => el("li", { "data-line": line },
-      el("span", { class: "swatch", "aria-hidden": "true" }),
-      el("bdi", {}, shown(key)),
-      el("span", { class: "estimate" }, inShort(rest)))));
-  }
-  found.forEach((one, i) => { list.children[i].title = inWords(one); });
-  return 10;
+function show(uniques) {
+  found = new Map(
+    uniques.map((one) => [one.key, { text: inLine({ ...one, total: one.estimate }), title: inWords(one) }]),
+  );
+  $("of").hidden = view.of !== "uniques" && !view.lines.some(({ key }) => found.has(key));
+  heard();
 }

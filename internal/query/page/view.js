@@ -7,7 +7,8 @@ export const most = 7; // as many lines as can be told apart
 
 // A line of the chart is a counter, or the sum of all whose names begin with the same text.
 export const counterLine = (key) => ({ name: key, key });
-export const sumLine = (prefix) => ({ name: `${prefix}*`, prefix });
+// If that text is empty, it is the sum of all hits.
+export const sumLine = (prefix) => ({ name: prefix === "" ? "All hits" : `${prefix}*`, prefix });
 export const sameLine = (a, b) => a.key === b.key && a.prefix === b.prefix;
 
 const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", of: "hits", from: 0, to: 0 };
@@ -16,7 +17,9 @@ const byDefault = { compare: true, sort: "total", turned: false, flat: false, fi
 export const view = { ...byDefault, lines: [], waiting: [], range: "", step: "", chosen: false, unmet: [] };
 
 const sorts = ["total", "change", "name"];
-const own = ["key", "prefix", "none", "range", "from", "to", "compare", "sort", "list", "find", "step", "of", "top"];
+const subjects = ["hits", "uniques", "rate"]; // of the chart
+let home = []; // the lines of a reader who has chosen none
+const own = ["key", "prefix", "range", "from", "to", "compare", "sort", "list", "find", "step", "of", "top"];
 const duration = /^[1-9]\d{0,5}[smhdw]$/;
 const listeners = [];
 
@@ -25,14 +28,14 @@ export function readAddress() {
   const params = new URLSearchParams(location.search);
   const lines = [];
   for (const [name, value] of params) {
-    const line = value === "" ? undefined : { key: counterLine, prefix: sumLine }[name]?.(value);
+    const line = name === "prefix" ? sumLine(value) : name === "key" && value !== "" ? counterLine(value) : undefined;
     if (line && !lines.some((other) => sameLine(line, other))) lines.push(line);
   }
   Object.assign(view, byDefault, {
-    lines: lines.slice(0, most), waiting: lines.slice(most), unmet: [],
-    chosen: ["key", "prefix", "none"].some((name) => params.has(name)),
+    lines: lines.length > 0 ? lines.slice(0, most) : home, waiting: lines.slice(most), unmet: [],
+    chosen: lines.length > 0,
     compare: params.get("compare") !== "0", flat: params.get("list") === "flat", find: params.get("find") ?? "",
-    of: params.get("of") === "uniques" ? "uniques" : "hits",
+    of: subjects.includes(params.get("of")) ? params.get("of") : "hits",
     step: duration.test(params.get("step") ?? "") || longSteps.includes(params.get("step")) ? params.get("step") : "",
   });
   const sort = (params.get("sort") ?? "").replace(/^-/, "");
@@ -63,7 +66,6 @@ function address() {
   for (const { key, prefix } of [...view.lines, ...view.waiting]) {
     out.append(key === undefined ? "prefix" : "key", key ?? prefix);
   }
-  if (view.chosen && view.lines.length === 0) out.set("none", "");
   if (!view.chosen) for (const name of ["key", "prefix"]) out.delete(name);
   if (view.range !== usual) out.set("range", view.range);
   if (view.range === "custom") {
@@ -89,7 +91,7 @@ const tell = (parts) => {
 // entitle names what the page is about, for tabs, bookmarks and the list of Back. Other views have titles of their own.
 function entitle() {
   if (new URLSearchParams(location.search).has("view")) return;
-  const { lines } = view;
+  const lines = view.chosen ? view.lines : [];
   const names = lines.slice(0, 2).map(({ name }) => short(name));
   if (lines.length > 2) names.push(`${lines.length - 2} more`);
   document.title = names.length === 0 ? "Tallyroll" : `${names.join(", ")} · Tallyroll`;
@@ -98,10 +100,12 @@ function entitle() {
 // change sets parts of the view and notifies those who show them. What the reader chooses is a step that Back
 // undoes, but not each letter of a search.
 export function change(parts) {
+  if (parts.range && view.of === "rate") parts.of = "hits"; // which is about the last minute only
   if ((parts.range && parts.range !== view.range) || (parts.of && parts.of !== view.of)) view.step = "";
-  if (parts.lines) view.chosen = true;
   const typed = Object.keys(parts).every((name) => name === "find");
   Object.assign(view, parts, { unmet: [] });
+  if (parts.lines) view.chosen = parts.lines.length > 0;
+  if (view.lines.length === 0) view.lines = home;
   const now = address();
   if (now !== location.search) history[typed ? "replaceState" : "pushState"](null, "", now);
   tell(parts);
@@ -109,7 +113,7 @@ export function change(parts) {
 
 // suggest shows lines to a reader who has chosen none.
 export function suggest(lines) {
-  view.lines = lines;
+  view.lines = home = lines;
   tell({ lines });
 }
 
@@ -129,7 +133,7 @@ export const full = `The chart shows ${most} lines, as many as can be distinguis
 export const lineOf = (wanted) => view.lines.findIndex((line) => sameLine(line, wanted));
 
 // toggle adds a line to the chart, or takes it out, which makes room for one that waits. It reports false if
-// there is no room.
+// there is no room. The sum that the page itself shows makes way, because it would flatten every other line.
 export function toggle(wanted) {
   if (lineOf(wanted) >= 0) {
     const [next, ...waiting] = view.waiting;
@@ -137,7 +141,8 @@ export function toggle(wanted) {
     change({ lines: next ? [...lines, next] : lines, waiting });
     return true;
   }
-  if (view.lines.length >= most) return false;
-  change({ lines: [...view.lines, wanted] });
+  const others = view.chosen ? view.lines : view.lines.filter(({ prefix }) => prefix !== "");
+  if (others.length >= most) return false;
+  change({ lines: [...others, wanted] });
   return true;
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -23,7 +24,8 @@ import (
 // streams answers how far the streams are counted.
 type streams struct {
 	*servers
-	last recent[StreamsAnswer]
+	last    recent[StreamsAnswer]
+	counted atomic.Pointer[read.Reach] // what Redis answered last
 }
 
 // StreamsAnswer has every stream with its worker and its lag, and every worker.
@@ -31,6 +33,7 @@ type StreamsAnswer struct {
 	AsOf    time.Time     `json:"as_of" doc:"When this was looked at, by the clock of this service. It is at most a second old." example:"2026-11-21T10:00:00.2Z"`
 	Streams []StreamState `json:"streams" doc:"The streams of hits, by name."`
 	Workers []workerState `json:"workers" doc:"The workers that are alive, by name."`
+	Redis   string        `json:"redis,omitempty" doc:"Why Redis does not answer now. Then applied_sequence and as_of are those of its last answer, and lag is from there. Absent if it answers." example:"Redis cannot answer now: ask again in a second"`
 }
 
 // StreamState is how far one stream is counted.
@@ -61,6 +64,8 @@ func (s *streams) register(a *api.API) {
 		Summary: "How far each stream is counted, and by which worker",
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to " +
 			"nothing, 503 while NATS does not answer. " +
+			"While Redis does not answer, the workers and what the streams hold are from NATS, and redis has the " +
+			"reason. " +
 			"However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: addNoNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) {
@@ -73,7 +78,8 @@ func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
-	out, err := s.last.get(ctx, s.redis.Timeout, func(ctx context.Context) (StreamsAnswer, error) {
+	both := 2 * s.redis.Timeout // a timeout of Redis leaves as much for NATS
+	out, err := s.last.get(ctx, both, func(ctx context.Context) (StreamsAnswer, error) {
 		return s.read(ctx, js)
 	})
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -83,7 +89,7 @@ func (s *streams) find(ctx context.Context) (StreamsAnswer, error) {
 }
 
 func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnswer, error) {
-	counted, err := answer.Read(ctx, s.redis, s.Reader.Progress)
+	counted, why, err := s.progress(ctx)
 	if err != nil {
 		return StreamsAnswer{}, err
 	}
@@ -98,7 +104,7 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 		return StreamsAnswer{}, s.natsUnavailable(ctx, err)
 	}
 	now := s.Now()
-	out := StreamsAnswer{AsOf: now.UTC(), Streams: []StreamState{}, Workers: []workerState{}}
+	out := StreamsAnswer{AsOf: now.UTC(), Streams: []StreamState{}, Workers: []workerState{}, Redis: why}
 	for _, p := range counted.Streams {
 		if p.Ended > 0 && stored[p.Stream] == nil {
 			continue
@@ -111,6 +117,22 @@ func (s *streams) read(ctx context.Context, js jetstream.JetStream) (StreamsAnsw
 			w.Leaving})
 	}
 	return out, nil
+}
+
+// progress returns how far Redis has the streams. If it does not answer, that is what it answered last, with
+// the reason: nothing can have been counted since that it would not have.
+func (s *streams) progress(ctx context.Context) (found read.Reach, why string, err error) {
+	found, err = answer.Read(ctx, s.redis, s.Reader.Progress)
+	var p *web.Problem
+	last := s.counted.Load()
+	switch {
+	case err == nil:
+		s.counted.Store(&found)
+	case last != nil && errors.As(err, &p) && p.Status == http.StatusServiceUnavailable &&
+		p.Type != web.NothingCounted.Type():
+		return *last, p.Detail, nil
+	}
+	return found, "", err
 }
 
 func stateOf(p read.Progress, stored *jetstream.StreamInfo, workers []fleet.Worker, rejects uint64,
