@@ -238,7 +238,7 @@ func (r *rig) checkCommandsOf(t *testing.T, tiers window.Tiers) {
 	r.resetStats(t)
 	after := reach(before + 20_000)
 	calls := callsOf(t, r.rdb)
-	hits, commits := float64(after-before), float64(calls["persist"]) // EXEC is also the end of a look
+	hits, commits := float64(after-before), float64(calls["persist"]) // snapshots have EXEC, too
 	loads := commits / float64(s.shards)
 	touched := s.distinct(hits/loads) * loads
 	fresh := s.distinct(float64(after)) - s.distinct(float64(before))
