@@ -489,7 +489,7 @@ func TestShippedConfigurationsHaveNoPasswordYet(t *testing.T) {
 	}
 	server := natsWith(t, permissions)
 	users := regexp.MustCompile(`user: (\w+), password: "([^"]*)"`).FindAllStringSubmatch(read(t, permissions), -1)
-	if len(users) != 10 {
+	if len(users) != 11 {
 		t.Fatalf("NATS has the users %q", users)
 	}
 	for _, user := range append(users, []string{"", "", ""}) {
