@@ -55,19 +55,19 @@ class Budget(CustomLogger):
             raise HTTPException(503, "the budget cannot be asked")
         return data
 
-    async def settle(self, kwargs, dollars):
-        take = (kwargs.get("litellm_params", {}).get("metadata") or {}).get("tallyroll")
+    async def settle(self, metadata, dollars):
+        take = (metadata or {}).get("tallyroll")
         if take:
             await self.ask("/v1/settle", n=round(dollars * 1_000_000), **take)
 
     async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
         cost = kwargs.get("response_cost")
         if cost is not None:  # of a model without a price it stays as taken
-            await self.settle(kwargs, cost)
+            await self.settle(kwargs.get("litellm_params", {}).get("metadata"), cost)
 
-    # A call that is tried again after a failure is settled once more: the last number counts.
-    async def async_log_failure_event(self, kwargs, response_obj, start_time, end_time):
-        await self.settle(kwargs, 0)
+    # This is called once, after all attempts. What is given back before another attempt could be taken by others.
+    async def async_post_call_failure_hook(self, request_data, original_exception, user_api_key_dict, *_):
+        await self.settle(request_data.get("metadata"), 0)
 
 
 budget = Budget(os.environ.get("TALLYROLL_URL", "http://127.0.0.1:8080"), os.environ.get("BUDGET", "budget"),

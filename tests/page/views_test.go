@@ -168,6 +168,34 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
+// A limit whose decisions count has bars of them and the keys that are refused most; another one says how to
+// get them.
+func TestLimitsViewHasTheLastDay(t *testing.T) {
+	s := start(t, "QUERY_LIMITS_FILE="+write(t, `limits:
+  - {name: plan.pro, window: 1h, max: 2, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+  - {name: tried, window: 1h, max: 2, mode: shadow, count: {would_refuse: "try.{key}"}}
+  - {name: without, window: 1h, max: 2}
+`))
+	for range 3 {
+		s.hit("usage.plan:pro.alice")
+	}
+	for _, counter := range []string{"refused.plan:pro.alice", "refused.plan:pro.alice", "refused.plan:pro.<b>bob", "try.zoe"} {
+		s.hit(counter)
+	}
+	stack.EventuallyTotal(t, s.query.URL(), "try.zoe", "1h", 1)
+	b := open(t, s.query.URL()+"/?view=limits&limit=plan.pro", desktop)
+	text := `document.getElementById("limit-history").innerText`
+	bars := `document.querySelector("#limit-history .stack")`
+	b.until("the bars", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 3 hits allowed, 3 refused" && `+bars+`.children.length === 48`)
+	b.until("who is refused most", `[...document.querySelectorAll("#limit-history .most li")].map((li) => li.textContent).join() === "alice2,<b>bob1" && new URL(document.querySelector(".most a").href).searchParams.get("key") === "refused.plan:pro.alice"`)
+	choose := func(i int) { eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i)) }
+	choose(1)
+	b.until("the limit in shadow mode", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 0 hits allowed, 1 would be refused" && /Most over the limit\s+zoe/.test(`+text+`)`)
+	choose(2)
+	b.until("how to count", `/name: without\n +count: /.test(`+text+`)`)
+	b.clean(s.query.URL())
+}
+
 // A service that counts no takes resets nothing, and an answer that refuses is said.
 func TestLimitsViewWithoutTakes(t *testing.T) {
 	s := start(t, namedLimits(t), "QUERY_TAKE=off")

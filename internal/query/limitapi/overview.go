@@ -71,7 +71,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		state.Fail, state.Key, state.Variables = string(lim.Fail), lim.Key.String(), lim.Key.Variables()
 		t := lim.Policy.Traits()
 		state.Policy, state.Kept, state.Slots = namedPolicy(t.Policy), t.Kept, t.Slots
-		state.Mode = string(lim.Mode)
+		state.Mode, state.Count = string(lim.Mode), countersOf(&lim.Limit)
 		if lim.Share.Hits > 0 {
 			state.Share = &share{Hits: lim.Share.Hits, For: lim.Share.For.Seconds(), Unspent: reserved[name]}
 		}
@@ -86,6 +86,7 @@ func limitsExample() LimitsAnswer {
 		Limit: "login", Window: "1m", Max: 5, Policy: "log", Kept: "in a log: exact", Mode: "enforce", Fail: "closed",
 		Key:       "{key}",
 		Variables: []string{"key"},
+		Count:     &counters{Allowed: "usage.login.", Refused: "refused.login."},
 		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
 	}}}
 }

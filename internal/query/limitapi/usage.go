@@ -3,6 +3,8 @@ package limitapi
 import (
 	"sync"
 	"time"
+
+	"tallyroll/internal/limit"
 )
 
 // rateSeconds is the number of whole seconds in the decisions per second.
@@ -78,7 +80,24 @@ type LimitState struct {
 	RefusedRate float64     `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
 	FailedRate  float64     `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
 	WouldRate   float64     `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
+	Count       *counters   `json:"count,omitempty" doc:"What the names of the counters begin with that its decisions count on; the rest is the key. Absent if they count on none."`
 	Share       *share      `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take. All processes together keep to max all the same."`
+}
+
+// counters are what the names of a limit's counters begin with.
+type counters struct {
+	Allowed     string `json:"allowed,omitempty" doc:"Those of hits that were allowed." example:"usage.login."`
+	Refused     string `json:"refused,omitempty" doc:"Those of hits that were refused." example:"refused.login."`
+	Returned    string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away."`
+	WouldRefuse string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused."`
+}
+
+func countersOf(l *limit.Limit) *counters {
+	if l.Count == (limit.Count{}) {
+		return nil
+	}
+	return &counters{Allowed: l.Count.Allowed.Prefix(l.Name), Refused: l.Count.Refused.Prefix(l.Name),
+		Returned: l.Count.Returned.Prefix(l.Name), WouldRefuse: l.Count.WouldRefuse.Prefix(l.Name)}
 }
 
 type share struct {

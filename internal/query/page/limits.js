@@ -2,6 +2,7 @@
 import { $, el, put, repeat, say } from "./dom.js";
 import { ago, apart, compact, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, call, clock } from "./api.js";
+import { drawHistory } from "./history.js";
 
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
@@ -11,11 +12,15 @@ let asked; // the values of the key that is looked at: by variable
 let counts = false, resetting = false;
 const processes = new Set();
 const rows = new Map();
-let again = () => {}, look = () => {}; // ask at once
+let again = () => {}, look = () => {}, past = () => {}; // ask at once
 
 export function start() {
   again = repeat(load, "limits");
   look = repeat(() => (asked ? drawUse() : 3600), "limits");
+  past = repeat(async () => {
+    if (limits.has(chosen)) await drawHistory($("limit-history"), limits.get(chosen));
+    return 10;
+  }, "limits");
   $("use-form").addEventListener("submit", (event) => {
     event.preventDefault();
     lookAt(
@@ -67,6 +72,10 @@ function draw(all) {
   );
   drawRows();
   drawForm(limits.get(chosen));
+  if ($("limit-history").dataset.of !== chosen) {
+    $("limit-history").dataset.of = chosen;
+    past();
+  }
 }
 
 const room = (limit) => limit.unlimited

@@ -22,9 +22,13 @@ async def call(spent, refused):
     await asyncio.sleep(random.random() / 100)
     kwargs = {"litellm_params": {"metadata": data["metadata"]}}
     chance, cost = random.random(), random.randint(1, MOST)
-    if chance < 0.3:  # and then it is tried again
-        await budget.async_log_failure_event(kwargs, None, None, None)
-    elif chance > 0.9:  # of a model without a price
+    if chance < 0.3:
+        await budget.async_log_failure_event(kwargs, None, None, None)  # of an attempt
+        await asyncio.sleep(random.random() / 100)
+    if chance < 0.1:
+        await budget.async_post_call_failure_hook(data, None, None)
+        return
+    if chance > 0.9:  # of a model without a price
         cost, kwargs["response_cost"] = MOST, None
     kwargs.setdefault("response_cost", cost / 1_000_000)
     spent.append(cost)
