@@ -49,8 +49,8 @@ func (r *request) isCounted() bool {
 	return slices.ContainsFunc(r.takes, func(t Take) bool { return t.Limit.Count != Count{} })
 }
 
-// countHits counts on the limits' counters what was decided. It is the only place that does (docs/limits.md
-// has the cases).
+// countHits counts on the limits' counters what was decided. It is the only place that does.
+// docs/limits-counters.md has the cases.
 func (l *Limiter) countHits(a *Answer, settle bool) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
