@@ -88,8 +88,8 @@ type LimitState struct {
 type counters struct {
 	Allowed     string `json:"allowed,omitempty" doc:"Those of hits that were allowed." example:"usage.login."`
 	Refused     string `json:"refused,omitempty" doc:"Those of hits that were refused." example:"refused.login."`
-	Returned    string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away."`
-	WouldRefuse string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused."`
+	Returned    string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away." example:"back.login."`
+	WouldRefuse string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused." example:"try.login."`
 }
 
 func countersOf(l *limit.Limit) *counters {

@@ -5,13 +5,13 @@ import { $, say } from "./dom.js";
 
 // parts show the views. They and their styles are loaded when they are first seen.
 const parts = {
-  limits: () => styled("limits.css", import("./limits.js")),
+  limits: () => styled("limits.css", import("./limits.js"), import("./history.js")),
   alerts: () => styled("alerts.css", import("./alerts.js")),
   operate: () => styled("operate.css", import("./operate.js")),
 };
 
 // styled is a part once its style is there, too.
-async function styled(name, part) {
+async function styled(name, part, ...more) {
   const link = document.createElement("link");
   const there = new Promise((resolve, reject) => {
     link.onload = resolve;
@@ -20,7 +20,7 @@ async function styled(name, part) {
   link.rel = "stylesheet";
   link.href = new URL(name, import.meta.url).href;
   document.head.append(link);
-  const [loaded] = await Promise.all([part, there]);
+  const [loaded] = await Promise.all([part, there, ...more]); // more is what the part imports: at once, not after it
   return loaded;
 }
 
