@@ -188,7 +188,9 @@ func TestLimitsViewHasTheLastDay(t *testing.T) {
 	bars := `document.querySelector("#limit-history .stack")`
 	b.until("the bars", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 3 hits allowed, 3 refused" && `+bars+`.children.length === 48`)
 	b.until("who is refused most", `[...document.querySelectorAll("#limit-history .most li")].map((li) => li.textContent).join() === "alice2,<b>bob1" && new URL(document.querySelector(".most a").href).searchParams.get("key") === "refused.plan:pro.alice"`)
-	choose := func(i int) { eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i)) }
+	choose := func(i int) {
+		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
+	}
 	choose(1)
 	b.until("the limit in shadow mode", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 0 hits allowed, 1 would be refused" && /Most over the limit\s+zoe/.test(`+text+`)`)
 	choose(2)
