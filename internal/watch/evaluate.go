@@ -80,6 +80,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.leaderSince = time.Time{}
 		e.metrics.resetLeaderGauges()
 		e.compareFiles(leader)
+		e.restoreLostStates(ctx, e.stream.copyStates()) // the leader may never have read them
 		return
 	}
 	base := e.readBaseline()
@@ -127,7 +128,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.metrics.observeEvaluation(began)
 	}
 	if len(e.lostStates) > 0 {
-		e.restoreLostStates(ctx, base)
+		e.restoreLostStates(ctx, base.states)
 		return // the next evaluation continues from there
 	}
 	if base.removed > 0 {
@@ -143,25 +144,30 @@ func (e *evaluator) tick(ctx context.Context) {
 }
 
 // restoreLostStates publishes what a rolled-back stream lacks. Targets are notified again, with new ids.
-func (e *evaluator) restoreLostStates(ctx context.Context, base baseline) {
+func (e *evaluator) restoreLostStates(ctx context.Context, current map[string]*entry) {
+	if len(e.lostStates) == 0 {
+		return
+	}
 	var drafts []draft
 	for _, lost := range e.lostStates {
 		subject := stateSubject(e.stream.namespace, lost.Rule, lost.Key)
-		known := base.states[subject]
+		known := current[subject]
 		if known == nil {
 			known = &entry{}
 		}
-		if lost.State != "" && known.At.Before(lost.At) {
-			drafts = append(drafts, draft{subject, known.expectedSeq(), lost.Record})
+		if restored, needed := lost.restore(&known.Record); needed {
+			drafts = append(drafts, draft{subject, known.expectedSeq(), restored})
 		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	stored, _, err := e.stream.publishRecords(bounded, drafts)
+	stored, conflicts, err := e.stream.publishRecords(bounded, drafts)
 	e.metrics.changes.Add(float64(stored))
 	if err != nil {
 		e.problems.warn(e.log, err, "lost changes not stored again: retrying")
-		return
+	}
+	if err != nil || conflicts > 0 {
+		return // the next tick compares them with what the stream has now
 	}
 	e.lostStates = nil
 	e.log.Warn().Int("changes", stored).Msg("the stream was rolled back: lost changes are stored and delivered again")

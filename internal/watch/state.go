@@ -134,6 +134,20 @@ func (r Record) finish(at int64, reason string) Record {
 	return out
 }
 
+// restore returns the record that stores a lost state again, and whether that is needed beside what the stream
+// has: the lost one is later, or a target that was notified of its trouble would never learn of its end.
+func (r Record) restore(known *Record) (out Record, needed bool) {
+	if r.State == "" || known.At.Before(r.At) {
+		return r, r.State != ""
+	}
+	informed := known.Notified
+	if known.State.IsIdle() {
+		informed = known.To
+	}
+	r.Began = known.At // the condition may not have held in between
+	return r, len(mergeNames(informed, r.Notified)) > len(informed)
+}
+
 func mergeNames(a, b []string) []string {
 	out := slices.Clone(a)
 	for _, name := range b {
