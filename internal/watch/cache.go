@@ -78,6 +78,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 		if known := c.leases[target]; known == nil || known.seq < seq {
 			read := &lease{seq: seq, data: data, readAt: time.Now()}
 			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
+			read.progress.clamp(seq)
 			c.leases[target] = read
 		}
 	case "state":

@@ -125,6 +125,7 @@ type deliverySession struct {
 	mu            sync.Mutex
 	cursor        uint64              // the last message that was read, or that of start if it is later
 	readSeq       uint64              // the last message that was read
+	readStored    time.Time           // and when the server stored it
 	met           map[uint64]bool     // of start.Waiting: read from the stream, also as stored again
 	queues        map[string][]*entry // waiting changes by subject; the first is being delivered
 	waiting       int                 // changes in queues
@@ -152,11 +153,17 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 			p.Waiting = append(p.Waiting, e.seq)
 		}
 	}
+	began, reconnects := time.Now(), s.stream.js.Conn().Stats().Reconnects
+	verify, readStored := p.Cursor > s.leaseSeq && reconnects != s.reconnects, s.readStored
 	s.mu.Unlock()
 	slices.Sort(p.Waiting)
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	began, reconnects := time.Now(), s.stream.js.Conn().Stats().Reconnects
+	if verify { // an older copy may have the lease, and not the changes that were read since
+		if err := s.stream.verify(bounded, p.Cursor, readStored); err != nil {
+			return err
+		}
+	}
 	kind := "delivery." + s.target.Name
 	err := s.stream.replaceMessage(bounded, kind, p, s.leaseSeq)
 	if errors.Is(err, errConflict) && s.holdsLease() {
@@ -183,6 +190,13 @@ func (s *deliverySession) holdsLease() bool {
 	defer s.mu.Unlock()
 	return time.Since(s.leaseStoredAt) < s.timeouts.lease/2 && s.reconnects == s.stream.js.Conn().Stats().Reconnects &&
 		s.stream.js.Conn().IsConnected()
+}
+
+// hasReconnected reports whether the connection is another one than when the lease was stored.
+func (s *deliverySession) hasReconnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reconnects != s.stream.js.Conn().Stats().Reconnects
 }
 
 // keepLease stores the progress when it changes, and often enough to keep the lease.
@@ -237,6 +251,12 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 		return fmt.Errorf("read the stream of states: %w", err)
 	}
 	return history.Read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
+		if s.hasReconnected() { // if the stream is an older copy now, the consumer has skipped some of its messages
+			if err := s.storeProgress(ctx, s.process); err != nil {
+				group.Go(func() error { return err })
+				return
+			}
+		}
 		// If NATS loses a delivered change, this process has it, though it may not have followed the stream so far.
 		s.stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 		e := &entry{Record{}, meta.Sequence.Stream, meta.Timestamp, false}
@@ -258,7 +278,7 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cursor, s.readSeq = max(s.cursor, e.seq), max(s.readSeq, e.seq)
+	s.cursor, s.readSeq, s.readStored = max(s.cursor, e.seq), e.seq, e.stored
 	for _, seq := range []uint64{e.seq, e.change().Seq} {
 		if _, waits := slices.BinarySearch(s.start.Waiting, seq); waits {
 			s.met[seq] = true

@@ -72,6 +72,15 @@ func (p *progress) includes(seq uint64) bool {
 	return seq <= p.Cursor && !waits
 }
 
+// clamp drops what the progress stored at seq says of messages after it: its process had read them before the
+// stream became an older copy, which has, or will have, others there.
+func (p *progress) clamp(seq uint64) {
+	if p.Cursor >= seq {
+		p.Cursor = seq - 1
+		p.Waiting = slices.DeleteFunc(p.Waiting, func(waiting uint64) bool { return waiting >= seq })
+	}
+}
+
 func (p progress) MarshalJSON() ([]byte, error) {
 	p.Waiting = slices.Clone(p.Waiting)
 	for i := len(p.Waiting) - 1; i > 0; i-- {

@@ -168,6 +168,19 @@ func (s *stateStream) reread(ctx context.Context, subject string) error {
 	return err
 }
 
+// verify returns errConflict if the stream does not have the message that the server stored then.
+func (s *stateStream) verify(ctx context.Context, seq uint64, stored time.Time) error {
+	leader, err := s.openLeader(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := leader.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && !m.Time.Equal(stored) {
+		return errConflict
+	}
+	return err
+}
+
 func (s *stateStream) openLeader(ctx context.Context) (jetstream.Stream, error) {
 	s.leaderMu.Lock()
 	defer s.leaderMu.Unlock()
