@@ -1,6 +1,7 @@
 package commit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -123,22 +124,34 @@ func (w *Writer) learnSizes() (unexpected []*logChange) {
 // checkHeaders checks that keys are logs. A log that another program has deleted, or that has expired
 // because the clock of Redis was ahead, has no header now, and holds only what was appended. It is deleted,
 // so that later hits count.
+//
+// If a key is gone by now, its hits are lost, unless it has expired or was erased since: an operator may have
+// deleted what another program had written there. A loss is missed only if the key is a log again by now, or
+// anything was erased on this shard since.
 func (w *Writer) checkHeaders(ctx context.Context, tx *cluster.WatchedTx, list []*logChange, out *Commit) error {
 	if len(list) == 0 {
 		return nil
 	}
 	replies := make([]*redis.StringCmd, len(list))
+	var clock *redis.TimeCmd
+	var last *redis.StringCmd
 	_, _ = tx.Pipelined(ctx, func(p redis.Pipeliner) error { // the errors are those of the single commands
 		for i, l := range list {
 			replies[i] = p.GetRange(ctx, l.key, 0, int64(len(window.LogHeader)-1))
 		}
+		clock, last = p.Time(ctx), p.Get(ctx, w.store.Keys.Erasure(w.shard)) // they explain what is gone
 		return nil
 	})
+	erased, err := schema.ParseErasure(last)
+	if err = cmp.Or(err, clock.Err()); err != nil {
+		return err
+	}
 	for i, l := range list {
 		switch text, err := replies[i].Result(); {
 		case err != nil && !cluster.IsAboutValue(err):
 			return err
-		case text == window.LogHeader, err == nil && text == "": // it has expired since, or was erased
+		case text == window.LogHeader,
+			err == nil && text == "" && (erased != out.under || l.deadline <= clock.Val().Unix()):
 			continue
 		case int64(len(l.text)) == l.appended.Val():
 			if err := tx.Del(ctx, l.key).Err(); err != nil {

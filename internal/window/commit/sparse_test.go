@@ -98,6 +98,35 @@ func (r *rig) TestForeignLogIsReported(t *testing.T) {
 	}
 }
 
+// A key that is not the log of this writer's last commit may be gone when the writer asks about it: its hits
+// are lost, unless it has expired or was erased since.
+func (r *rig) TestForeignLogThatIsDeletedBeforeItsCheck(t *testing.T) {
+	next, now := r.AddTrouble(t), time.Now()
+	for what, c := range map[string]struct {
+		gone func(key string)
+		lost bool
+	}{
+		"deleted": {func(key string) { r.Client.Del(t.Context(), key) }, true},
+		"erased":  {func(string) { require.Equal(t, 1, r.Erase("a")) }, false},
+		"expired": {func(key string) {
+			r.Client.Del(t.Context(), key)
+			later := now.Add(365 * 24 * time.Hour)
+			r.Clock.Hold(&later)
+		}, false},
+	} {
+		r.WithLogs(100)
+		r.Open("MORE").Commit("a", now, 1)
+		log := r.LogsOf("a")[0]
+		if c.lost {
+			require.NoError(t, r.Client.Set(t.Context(), log, "foreign", 0).Err())
+		}
+		next.Store(&windowtest.Trouble{After: func() { c.gone(log) }})
+		got := r.Open("HITS").Commit("a", now, 1)
+		r.Clock.Hold(nil)
+		require.Equal(t, c.lost, got.Failed != nil, what)
+	}
+}
+
 // A log that is gone comes back with a header, and its hits that are lost are reported.
 func (r *rig) TestDeletedLogComesBack(t *testing.T) {
 	r.WithLogs(100)
