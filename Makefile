@@ -112,7 +112,7 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s) each
 	  done; done
 
 faults: redis ## the fault tests of tests/faults, many rounds of each, and those of watch
-	FAULTS=full $(GO) test -race -count=1 -timeout 20m ./internal/watch
+	$(RACE) -race -count=2 -timeout 30m ./internal/watch
 	FAULTS=full $(GO) test -v -count=1 -timeout 60m -parallel 3 ./tests/faults # one of them mostly waits for a target that is away for ten minutes
 
 servers: redis tested ## the core of the suite on Redis 7 and 8, Valkey 8 and 9, NATS 2.10 to 2.15, into docs/servers.md: SERVERS="'Valkey 9.1' -short" for one, briefly
