@@ -478,8 +478,7 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 	}
 	d := own.Decisive()
 	out := &rls.RateLimitResponse_DescriptorStatus{
-		// at most limit.MaxHits
-		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: uint32(d.Remaining),
+		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: saturate(d.Remaining),
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
 	if d.Take.Limit.Unlimited {
@@ -504,12 +503,15 @@ var windowUnits = []struct {
 	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
+// saturate returns the number of hits, or the most that Envoy's field can hold.
+func saturate(hits int64) uint32 { return uint32(min(hits, math.MaxUint32)) }
+
 // currentLimit is nil of an unlimited one, as from Envoy's own service.
 func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
 	if l.Unlimited {
 		return nil
 	}
-	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: uint32(l.Max)}
+	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: saturate(l.Max)}
 	for _, u := range windowUnits {
 		if l.Window%u.length == 0 {
 			out.Unit = u.unit

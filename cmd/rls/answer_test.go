@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -336,7 +337,6 @@ func testOverride(t *testing.T, r *rig) {
 	}{
 		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: must be SECOND, MINUTE"},
 		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
-		{with(4_000_000_000, units.RateLimitUnit_HOUR, 0), "descriptors[1].limit: max: 4000000000: must be 0 to 1000000000"},
 	} {
 		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
@@ -558,4 +558,16 @@ func TestCallerThatWaitsNoLongerGetsItsErrorAtOnce(t *testing.T) {
 	})
 	redis.Resume()
 	require.EqualValues(t, 0, r.Stop(), "it ends with")
+}
+
+// A limit can have more hits than Envoy's fields hold.
+func TestFieldsOfEnvoySaturate(t *testing.T) {
+	t.Parallel()
+	large := &limit.Limit{Name: "budget", Window: time.Hour, Max: limit.MaxHits}
+	if got := currentLimit(large).RequestsPerUnit; got != math.MaxUint32 {
+		t.Errorf("requests per unit: %d", got)
+	}
+	if got := saturate(7); got != 7 {
+		t.Errorf("7 remain, and the field has %d", got)
+	}
 }

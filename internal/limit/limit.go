@@ -15,8 +15,8 @@ import (
 const (
 	MinWindow = time.Second
 	MaxWindow = 366 * 24 * time.Hour
-	// MaxHits bounds max under the policy Cells.
-	MaxHits = 1_000_000_000
+	// MaxHits bounds max under the policy Cells, and the hits of a request: a million dollars in micro-dollars.
+	MaxHits = 1_000_000_000_000
 	// MaxExactHits bounds max under Log and Stream: 100,000 stored hits take some 13 MB of Redis per key.
 	MaxExactHits = 100_000
 	// MaxLogTake bounds the hits of a request under Log: adding 1000 blocks Redis for about a millisecond.

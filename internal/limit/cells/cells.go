@@ -3,6 +3,7 @@ package cells
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -13,11 +14,14 @@ const PerWindow = 60
 // Count is the number of cells of a Ring: more than a window touches, and a power of two.
 const Count = 64
 
+// most bounds the hits of a cell, so that no sum of a ring's cells overflows.
+const most = math.MaxInt64 / Count
+
 // Ring holds the hits of one key. It takes little for most keys, which have hits in one cell only.
 type Ring struct {
 	last  int64         // the time of the last hit, Unix milliseconds; 0 before the first
-	only  int32         // hits in the cell of the last one, as long as there are no cells
-	cells *[Count]int32 // nil: there is no other cell
+	only  int64         // hits in the cell of the last one, as long as there are no cells
+	cells *[Count]int64 // nil: there is no other cell
 }
 
 // Last returns the time of the last hit, Unix milliseconds; 0 before the first.
@@ -26,14 +30,14 @@ func (r *Ring) Last() int64 { return r.last }
 // Empty reports whether the ring has had no hit.
 func (r *Ring) Empty() bool { return r.last == 0 }
 
-func (r *Ring) cell(cell, last int64) *int32 {
+func (r *Ring) cell(cell, last int64) *int64 {
 	switch {
 	case r.cells != nil:
 		return &r.cells[cell%Count]
 	case cell == last:
 		return &r.only
 	}
-	return new(int32)
+	return new(int64)
 }
 
 // View is a window of a Ring at one time.
@@ -54,7 +58,16 @@ func (v *View) Lower() int64 { return v.Sum - v.cut }
 func (v *View) Estimate() int64 { return v.Lower() + v.part(v.cut) }
 
 // part returns how many of n hits of the oldest cell are in the window, rounded up.
-func (v *View) part(n int64) int64 { return (n*v.inside + v.size - 1) / v.size }
+func (v *View) part(n int64) int64 { return scale(n, v.inside, v.size, v.size-1) }
+
+// scale returns (n·part + more) / whole, rounded down. Nothing is negative, and n or part is at most whole;
+// n·part can have more than 64 bits.
+func scale(n, part, whole, more int64) int64 {
+	high, low := bits.Mul64(uint64(n), uint64(part))
+	low, carry := bits.Add64(low, uint64(more), 0)
+	quotient, _ := bits.Div64(high+carry, low, uint64(whole))
+	return int64(quotient)
+}
 
 // At views the ring at now. Its time never goes back, unless it is ahead by more than a window: then the
 // clock was set, and the ring restarts.
@@ -71,14 +84,14 @@ func (r *Ring) At(now time.Time, length time.Duration) View {
 	switch {
 	case v.edge > v.last:
 	case r.cells == nil:
-		v.Sum = int64(r.only)
+		v.Sum = r.only
 	default:
 		for cell := v.edge; cell <= v.last; cell++ {
-			v.Sum += int64(r.cells[cell%Count])
+			v.Sum += r.cells[cell%Count]
 		}
 	}
 	if v.edge <= v.last {
-		v.cut = int64(*r.cell(v.edge, v.last))
+		v.cut = *r.cell(v.edge, v.last)
 	}
 	return v
 }
@@ -107,13 +120,13 @@ func (r *Ring) Add(v *View, n int64) {
 		}
 	}
 	filled := r.cell(current, current)
-	*filled = int32(min(int64(*filled)+n, math.MaxInt32)) // more than any max
+	*filled = min(*filled+n, most) // more than any max
 	r.last = v.now
 }
 
 func (r *Ring) spread(last int64) {
 	if r.cells == nil {
-		r.cells = new([Count]int32)
+		r.cells = new([Count]int64)
 		r.cells[last%Count] = r.only
 	}
 }
@@ -122,8 +135,8 @@ func (r *Ring) spread(last int64) {
 func (r *Ring) Give(v *View, n int64) {
 	for cell := v.last; cell >= v.edge && n > 0; cell-- {
 		had := r.cell(cell, v.last)
-		less := min(int64(*had), n)
-		*had -= int32(less)
+		less := min(*had, n)
+		*had -= less
 		n -= less
 		v.Sum -= less
 		if cell == v.edge {
@@ -137,8 +150,8 @@ func (r *Ring) Keep(now time.Time, window time.Duration, n int64) {
 	v := r.At(now, window)
 	for cell, excess := v.edge, v.Sum-n; cell <= v.last && excess > 0; cell++ {
 		had := r.cell(cell, v.last)
-		less := min(int64(*had), excess)
-		*had -= int32(less)
+		less := min(*had, excess)
+		*had -= less
 		excess -= less
 	}
 }
@@ -148,14 +161,14 @@ func (r *Ring) Keep(now time.Time, window time.Duration, n int64) {
 func (r *Ring) Wait(v *View, excess int64) time.Duration {
 	wait := v.window
 	for cell := v.edge; cell <= v.last; cell++ {
-		n := int64(*r.cell(cell, v.last))
+		n := *r.cell(cell, v.last)
 		part := n
 		if cell == v.edge {
 			part = v.part(n)
 		}
 		if part >= excess {
 			keep := part - excess
-			wait = (cell+1)*v.size - keep*v.size/n - (v.now - v.window)
+			wait = (cell+1)*v.size - scale(keep, v.size, n, 0) - (v.now - v.window)
 			break
 		}
 		excess -= part

@@ -19,11 +19,31 @@ policies.cells = (function()
 		return fields, redis.call('HMGET', key, unpack(fields))
 	end
 
-	-- The estimate is rounded up: max is whole, so a decision is the same, and no sum of fractions can be
-	-- off.
+	-- scale returns n * part / whole, rounded down, and the remainder. Doubles hold integers up to 2^53, so a
+	-- larger product is divided digit by digit, of 10 bits each. whole is at most 2^40, and part 2^30.
+	local function scale(n, part, whole)
+		local product = n * part
+		if product < 2 ^ 53 then
+			return math.floor(product / whole), product % whole
+		end
+		local quotient, rest = 0, 0
+		for bit = 20, 0, -10 do
+			local value = rest * 1024 + n * (math.floor(part / 2 ^ bit) % 1024)
+			quotient, rest = quotient * 1024 + math.floor(value / whole), value % whole
+		end
+		return quotient, rest
+	end
+
+	-- inside returns how many of n hits of the oldest cell are in the window. It is rounded up: max is whole,
+	-- so a decision is the same, and no sum of fractions can be off.
+	local function inside(s, n)
+		local part, rest = scale(n, s.inside, s.size)
+		return rest > 0 and part + 1 or part
+	end
+
 	local function estimate(s)
 		s.lower, s.upper = s.sum - s.cut, s.sum
-		s.count = s.lower + math.ceil(s.cut * s.inside / s.size)
+		s.count = s.lower + inside(s, s.cut)
 	end
 
 	local function read(key, now, window, later)
@@ -148,11 +168,11 @@ policies.cells = (function()
 			local n = tonumber(value) or 0
 			local part = n
 			if i == 1 then
-				part = math.ceil(n * s.inside / s.size)
+				part = inside(s, n)
 			end
 			if part >= excess then
 				local keep = part - excess
-				return (s.edge + i) * s.size - math.floor(keep * s.size / n) - (s.now - s.window)
+				return (s.edge + i) * s.size - scale(keep, s.size, n) - (s.now - s.window)
 			end
 			excess = excess - part
 		end

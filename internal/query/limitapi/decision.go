@@ -21,7 +21,7 @@ import (
 type TakeAnswer struct {
 	Allowed    bool         `json:"allowed" doc:"Whether the hits are within the limit. Of several takes, whether all are: only then are they counted." example:"true"`
 	Certain    bool         `json:"certain" doc:"False if it is unknown whether hits that decide are still in the window, or if Redis could not be asked; for a counter of the streams, also if no worker has counted lately." example:"true"`
-	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now; 1000000000 under an unlimited limit." example:"99"`
+	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now; 1000000000000 under an unlimited limit." example:"99"`
 	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if no other hits come; 0 if it is allowed. Under a limit that always refuses, its window." example:"0"`
 	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
 	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis had refused the same, and until when, or the limit always refuses or is unlimited; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, for a counter of the streams." example:"redis"`
