@@ -9,7 +9,7 @@ import (
 	"tallyroll/internal/limit/cells"
 )
 
-// LocalKeys bounds the accounts of this process, which take some 20 to 50 MB. Beyond it some of those whose
+// LocalKeys bounds the accounts of this process, which take some 20 to 75 MB. Beyond it some of those whose
 // last hit is oldest are forgotten; without Redis, their keys restart.
 const LocalKeys = 100_000
 

@@ -70,7 +70,7 @@ ids = (function()
 		r.base, r.settled = base, s.n
 		if extra ~= before then
 			give(r.extra, r.later)
-			r.extra, r.later = math.max(0, math.min(extra, most - s.count)), s.date
+			r.extra, r.later = math.max(0, math.min(extra, most - s.count, 2 ^ 52 - s.upper)), s.date
 			if r.extra > 0 then
 				s.policy.add(key, s, r.extra)
 				s.lower, s.count, s.upper = s.lower + r.extra, s.count + r.extra, s.upper + r.extra
