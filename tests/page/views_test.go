@@ -185,9 +185,16 @@ func TestLimitsViewHasTheLastDay(t *testing.T) {
 	stack.EventuallyTotal(t, s.query.URL(), "try.zoe", "1h", 1)
 	b := open(t, s.query.URL()+"/?view=limits&limit=plan.pro", desktop)
 	text := `document.getElementById("limit-history").innerText`
-	bars := `document.querySelector("#limit-history .stack")`
+	bars := `document.querySelector("#limit-history .bars")`
 	b.until("the bars", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 3 hits allowed, 3 refused" && `+bars+`.children.length === 48`)
 	b.until("who is refused most", `[...document.querySelectorAll("#limit-history .most li")].map((li) => li.textContent).join() === "alice2,<b>bob1" && new URL(document.querySelector(".most a").href).searchParams.get("key") === "refused.plan:pro.alice"`)
+	eval[bool](b, `(document.querySelector("#limit-history .most a").focus(), document.querySelector("#limit-history .bars").seen = true)`)
+	s.hit("usage.plan:pro.alice")
+	b.until("a further hit", bars+`.getAttribute("aria-label") === "In the last 24 hours: 4 hits allowed, 3 refused" && !`+bars+`.seen && document.activeElement.textContent === "alice"`)
+	eval[bool](b, `(document.querySelector("#limit-history .bars").seen = true)`)
+	asked := b.asks("/v1/series")
+	stack.Eventually(t, "the history to be asked for again", func() (bool, string) { return b.asks("/v1/series") >= asked+4, "" })
+	require.True(t, eval[bool](b, bars+`.seen`), "bars that have not changed are not drawn again")
 	choose := func(i int) {
 		eval[bool](b, fmt.Sprintf(`(document.querySelectorAll("#limits-rows button")[%d].click(), true)`, i))
 	}
@@ -265,11 +272,18 @@ func TestAlertsView(t *testing.T) {
 	b := open(t, s.query.URL()+"/?view=alerts", desktop)
 	trouble := `document.getElementById("alerts-trouble").textContent`
 	b.until("what to do", `/WATCH_FILE/.test(`+trouble+`) && document.getElementById("alerts-parts").hidden`)
+	b.until("what to copy", `[...document.querySelectorAll("#alerts-trouble pre")].map((p) => p.textContent).join().endsWith("WATCH_FILE=watch.yml watch")`)
+	b.click("#alerts-trouble .command button")
+	b.until("the copy", `/Copied|Selected/.test(document.querySelector("#alerts-trouble .command button").textContent)`)
 	w := s.watch(`{name: sales, key: "<b>shop</b>", window: 1h, below: 5, to: [bus]}`)
 	row := func(n int) string { return fmt.Sprintf(`document.querySelector("#alerts-rows tr:nth-child(%d)")`, n) }
 	b.until("the states", row(2)+`?.textContent.includes("<b>shop</b>") && /unknown/.test(`+row(2)+`.textContent) && /counting began/.test(`+row(2)+`.textContent)`)
 	b.until("what fires first", `/errors/.test(`+row(1)+`.textContent) && `+row(1)+`.querySelector(".words").dataset.state === "red"`)
 	b.until("the condition, and the total now", `/a above 0 in 1 hour/.test(`+row(1)+`.textContent) && `+row(1)+`.lastElementChild.textContent === "1"`)
+	bar := row(1) + `.querySelector(".timeline")`
+	b.until("the last day", `/^The last day: firing from \d\d:\d\d to now$/.test(`+bar+`.getAttribute("aria-label")) && `+bar+`.querySelector(".firing").getBoundingClientRect().width >= 2`)
+	b.click(`#alerts-rows tr:nth-child(1) button`)
+	b.until("its chart", `document.querySelector("#alert-plot .before") && /^Hits in 1 hour: 1 now, at most 1/.test(document.getElementById("alert-note").textContent) && document.querySelector("#alert-plot svg").textContent.includes("above 0")`)
 	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
 	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /no target was notified/.test(document.getElementById("alerts-changes").textContent)`)
 	b.click(`#alerts-kinds label:nth-of-type(2)`)

@@ -3,16 +3,32 @@ import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, clock, post } from "./api.js";
 import { describe, gapOf, inLine } from "./figure.js";
+import { keep, needsNATS, snippet, words } from "./pieces.js";
+import { drawRule, levels, timeline } from "./rule.js";
 
 // changes of a page; states whose total now is read; seconds without an evaluation that are too many
 const listed = 20, mostNow = 50, stale = 10;
 const kinds = ["firing", "unknown", "pending", "resolved", "ok"];
-const levels = { firing: "red", unknown: "amber", pending: "amber", resolved: "green", ok: "green" };
+const idOf = ({ rule, key }) => `${rule} ${key}`; // no rule has a space in its name
+let past = { of: -1, since: 0, changes: new Map() }; // the last day's changes, by rule and key, the newest first
+let standing = new Map(), chosen = ""; // states by rule and key, and the one that the chart is of
+let chart = () => {};
 let state = "", pages = [[]]; // of each page that the reader has turned to, the parameters
 let again = () => {};
 
 export function start() {
   again = repeat(load, "alerts");
+  chart = repeat(async () => {
+    const s = standing.get(chosen), id = chosen;
+    if (s) await drawRule(s, () => id === chosen);
+    return 15;
+  }, "alerts");
+  let width = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width === width) return;
+    width = contentRect.width;
+    chart();
+  }).observe($("alert-chart"));
 }
 
 async function load() {
@@ -23,6 +39,8 @@ async function load() {
       ask("v1/watch", [["limit", listed], ...(state ? [["state", state]] : []), ...pages.at(-1)]),
     ]);
     if (asked !== [state, pages.length].join()) return 0; // the reader has turned the page meanwhile
+    const newest = all.changes[0]?.position ?? 0;
+    if (newest !== past.of) past = await lastDay(newest);
     draw(all, some);
   } catch (error) {
     return fail(error);
@@ -30,41 +48,72 @@ async function load() {
   return 3;
 }
 
+// lastDay asks for the changes of the last day: all of them, unless there were more than one answer has.
+async function lastDay(of) {
+  const { changes: list, next } = await ask("v1/watch", [["limit", 1000]]), from = clock.now() - 86_400_000;
+  return {
+    of,
+    since: next ? Date.parse(list.at(-1).at) : 0,
+    changes: Map.groupBy(list.filter(({ at }) => Date.parse(at) > from), idOf),
+  };
+}
+
 function fail(error) {
   $("alerts-parts").hidden = true;
   put($("alerts-note"), "");
   const needs = error.status === 501;
-  put(
-    $("alerts-trouble"),
-    needs
-      ? "This view needs NATS: set NATS_URL of query to the NATS of your watch, and start query again. " +
-        "All else works without it."
-      : `${sentence(error.message)} This view comes back by itself.`,
+  showTrouble(
+    needs ? "" : `${sentence(error.message)} This view comes back by itself.`,
+    needs ? [needsNATS("watch", "rules and their states")] : [],
   );
-  $("alerts-trouble").classList.toggle("bad", !needs);
   return needs ? 60 : 5;
 }
+
+// showTrouble shows what is wrong, or what is missing.
+function showTrouble(text, missing = []) {
+  const box = $("alerts-trouble");
+  keep(box, [text, missing.length], () => [text, ...missing]);
+  box.classList.toggle("bad", text !== "" && missing.length === 0);
+}
+
+const example = `targets: {bus: {nats: tallyroll.alert}}
+rules:
+  - {name: errors, key: http.5xx, window: 5m, above: 100, to: [bus]}`;
 
 function draw(all, some) {
   const evaluated = Date.parse(all.evaluated_at ?? "");
   const age = (clock.now() - evaluated) / 1000;
   const never = Number.isNaN(evaluated);
   const old = !never && age > stale;
-  put($("alerts-note"), never ? "" : old ? "" : `Evaluated at ${moment(evaluated, clock.now())}`);
-  put(
-    $("alerts-trouble"),
-    never
-      ? "No rules are watched. Write a file of rules, and start watch with WATCH_FILE set to it."
-      : old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.`
-      : "",
-  );
-  $("alerts-trouble").classList.toggle("bad", old);
+  put($("alerts-note"), never || old ? "" : `Evaluated at ${moment(evaluated, clock.now())}`);
+  if (never) {
+    showTrouble("No rules are watched. Write a file of rules, such as watch.yml, and start watch with it:", [
+      snippet(example),
+      snippet("WATCH_FILE=watch.yml watch"),
+    ]);
+  } else {
+    showTrouble(old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.` : "");
+  }
   $("alerts-parts").hidden = never;
   if (never) return;
+  standing = new Map(some.states.map((s) => [idOf(s), s]));
   drawKinds(all.counts);
   drawStates(some.states);
   readNow(some.states);
   drawChanges(some);
+}
+
+// choose shows the chart of a state; again, it hides it.
+function choose(s) {
+  chosen = chosen === idOf(s) ? "" : idOf(s);
+  for (const pick of $("alerts-rows").querySelectorAll("button")) {
+    pick.setAttribute("aria-pressed", pick.dataset.id === chosen);
+  }
+  $("alert-chart").hidden = chosen === "";
+  put($("alert-title"), `${apart(s.rule)}, ${s.key === "" ? "all keys" : apart(s.key)}`);
+  $("alert-plot").replaceChildren();
+  put($("alert-note"), "");
+  chart();
 }
 
 function drawKinds(counts) {
@@ -93,30 +142,28 @@ function turn(to, through) {
   again();
 }
 
-const words = (kind) => el(
-  "span",
-  { class: "words", "data-state": levels[kind] },
-  el("span", { class: "dot", "aria-hidden": "true" }),
-  kind,
-);
 const hits = (s) => (s.total === null ? "unknown" : number(s.total));
 const bounds = (s) => (s.total === null ? "it could not be read" : describe(s).note);
 const keyOf = (s) => (s.key === "" ? "all keys" : shown(s.key));
 
-// keep draws again only if something has changed, so that it leaves the reader alone.
-function keep(box, of, make) {
-  const names = JSON.stringify(of);
-  if (box.dataset.of === names) return;
-  box.dataset.of = names;
-  box.replaceChildren(...make());
-}
-
 function drawStates(states) {
-  keep($("alerts-rows"), states.map((s) => ({ ...s, as_of: 0, at: 0 })), () => states.map((s) => el("tr", {},
+  const now = clock.now(), part = Math.floor(now / 600_000); // bars go on every ten minutes
+  const of = [past.of, part, states.map((s) => ({ ...s, as_of: 0, at: 0 }))];
+  keep($("alerts-rows"), of, () => states.map((s) => el("tr", {},
     el(
       "th",
       { scope: "row" },
-      el("bdi", {}, shown(s.rule)),
+      el(
+        "button",
+        {
+          type: "button",
+          class: "pick",
+          "data-id": idOf(s),
+          "aria-pressed": String(idOf(s) === chosen),
+          onclick: () => choose(s),
+        },
+        el("bdi", {}, shown(s.rule)),
+      ),
       el(
         "span",
         { class: "under" },
@@ -124,7 +171,8 @@ function drawStates(states) {
         s.condition ? ` ${s.condition} in ${spoken(s.window)}` : null,
       ),
     ),
-    el("td", { "data-wide": "" }, words(s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
+    el("td", { "data-wide": "" }, words(levels[s.state], s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
+    el("td", { "data-wide": "" }, timeline(s, past.changes.get(idOf(s)) ?? [], past.since, now)),
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
     el(
       "td",
@@ -172,7 +220,7 @@ function drawChanges({ changes, next }) {
       { class: "note", datetime: c.at, title: inFull(Date.parse(c.at)) },
       moment(Date.parse(c.at), clock.now()),
     ),
-    words(c.state),
+    words(levels[c.state], c.state),
     el(
       "span",
       {},

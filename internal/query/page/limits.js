@@ -3,6 +3,7 @@ import { $, el, put, repeat, say } from "./dom.js";
 import { ago, apart, compact, moment, number, sentence, shown, spoken } from "./format.js";
 import { ask, call, clock } from "./api.js";
 import { drawHistory } from "./history.js";
+import { keep, snippet } from "./pieces.js";
 
 const fails = { local: "this process decides alone", open: "everything is allowed", closed: "everything is refused" };
 
@@ -37,13 +38,15 @@ async function load() {
     if (!limits.has(chosen)) choose(all.limits[0]?.limit ?? "", false);
     draw(all);
   } catch (error) {
-    put($("limits-note"), `${sentence(error.message)} This view comes back by itself.`);
+    showNote(`${sentence(error.message)} This view comes back by itself.`);
     $("limits-note").classList.add("bad");
     if (error.status === 403) $("limits-table").hidden = $("limit-split").hidden = true; // the token may not
     return 5;
   }
   return 2;
 }
+
+const showNote = (text) => keep($("limits-note"), text, () => [text]);
 
 const refusedOf = (limit) => limit.refused + limit.would_refuse;
 
@@ -57,23 +60,21 @@ function draw(all) {
   const none = limits.size === 0;
   $("limits-table").hidden = $("limit-split").hidden = none;
   if (none) {
-    $("limits-note").replaceChildren(
-      "No limit has a name yet. Write a file of limits, and start ",
-      el("code", {}, "query"),
-      " with ",
-      el("code", {}, "QUERY_LIMITS_FILE"),
-      " set to it: then POST /v1/take decides under them, and this view shows what it decides.",
-    );
+    keep($("limits-note"), 0, () => [
+      el("p", {}, "No limit has a name yet. Write a file of limits, such as limits.yml:"),
+      snippet('limits:\n  - {name: login, window: 1h, max: 5, policy: log}'),
+      el("p", {}, "Start ", el("code", {}, "query"), " with it. POST /v1/take then decides under them:"),
+      snippet("QUERY_LIMITS_FILE=limits.yml query"),
+    ]);
     return;
   }
-  put(
-    $("limits-note"),
+  showNote(
     counts ? "" : "This service counts no takes (QUERY_TAKE=off): it only looks at limits, and resets none.",
   );
   drawRows();
   drawForm(limits.get(chosen));
-  if ($("limit-history").dataset.of !== chosen) {
-    $("limit-history").dataset.of = chosen;
+  if ($("limit-history").dataset.limit !== chosen) {
+    $("limit-history").dataset.limit = chosen;
     past();
   }
 }
@@ -112,7 +113,7 @@ function drawRows() {
 }
 
 function makeRow(name) {
-  const pick = el("button", { type: "button", class: "pick-limit" }, el("bdi", {}, name));
+  const pick = el("button", { type: "button", class: "pick" }, el("bdi", {}, name));
   const allows = el("td", { "data-wide": "" });
   const fields = [
     "Allowed per s",

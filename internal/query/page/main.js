@@ -104,6 +104,7 @@ const chartHooks = {
 // reveal shows the numbers, or how to publish a first hit.
 function reveal(numbers) {
   $("welcome").hidden = numbers;
+  if (!numbers) import("./pieces.js").then(({ addCopy }) => addCopy($("welcome")), () => {});
   for (const id of ["span", "explore"]) $(id).toggleAttribute("hidden", !numbers);
 }
 

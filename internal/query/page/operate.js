@@ -1,9 +1,10 @@
 // For those who operate Tallyroll: whether the streams are counted and by whom, and what was refused and how it
 // counts after all.
-import { $, el, put, repeat, say } from "./dom.js";
+import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, atMinute, compact, count, inFull, moment, number, sentence, shown } from "./format.js";
 import { ask, clock } from "./api.js";
 import { sparkline } from "./sparkline.js";
+import { bars, keep, needsNATS, snippet, words } from "./pieces.js";
 
 const listed = 10, hoursShown = 24, hour = 3_600_000;
 const open = new Set(); // the rejects whose bodies the reader samples at, by position
@@ -12,7 +13,6 @@ let namespace, again;
 
 export function start() {
   again = repeat(load, "operate");
-  $("rejects-again").addEventListener("click", (event) => { if (event.target.closest("button")) copy(); });
 }
 
 // load asks for streams and rejects. If one of the answers fails, the other is shown all the same.
@@ -46,9 +46,7 @@ async function load() {
 function showTrouble(texts) {
   const box = $("operate-trouble");
   const all = texts.map((text) => `${sentence(text)} This view comes back by itself.`).join(" ");
-  if (box.dataset.of === all) return;
-  box.dataset.of = all;
-  box.replaceChildren(...(all ? [el("p", { class: "note bad" }, all)] : []));
+  keep(box, all, () => (all ? [el("p", { class: "note bad" }, all)] : []));
 }
 
 // Samples of the streams: lag, and messages per second since the sample before.
@@ -81,20 +79,7 @@ function fail(error) {
     return 5;
   }
   $("operate-parts").hidden = true;
-  delete $("operate-trouble").dataset.of;
-  $("operate-trouble").replaceChildren(el("section", { class: "card" }, el("h2", {}, "This view needs NATS"),
-    el(
-      "p",
-      { class: "note" },
-      el("code", {}, "NATS_URL"),
-      " of ",
-      el("code", {}, "query"),
-      " is set to nothing. Set it to the NATS of your workers, and start ",
-      el("code", {}, "query"),
-      " again, to see streams, workers and refused hits:",
-    ),
-    el("pre", { tabindex: "0" }, el("code", {}, "NATS_URL=nats://127.0.0.1:4222 query")),
-    el("p", { class: "note" }, "All else works without it.")));
+  keep($("operate-trouble"), 501, () => [needsNATS("workers", "streams, workers and refused hits")]);
   return 60;
 }
 
@@ -104,15 +89,6 @@ function stateOf(stream) {
   if (!stream.worker) return ["red", "no worker reads it"];
   if (stream.lag_messages === 0 || stream.lag_seconds <= 5) return ["green", "keeping up"];
   return [stream.lag_seconds > 30 ? "red" : "amber", `${ago(stream.lag_seconds)} behind`];
-}
-
-function words(level, text) {
-  return el(
-    "span",
-    { class: "words", "data-state": level || false },
-    el("span", { class: "dot", "aria-hidden": "true" }),
-    text,
-  );
 }
 
 const table = (id, columns, rows) => el("table", { class: "states", "aria-labelledby": id },
@@ -296,16 +272,9 @@ const command = (more = "") =>
   `${!namespace || namespace === "tallyroll" ? "" : `TALLYROLL_NAMESPACE=${namespace} `}redrive ${more}${flags()[0]}`;
 
 function drawCommand() {
-  const box = $("rejects-again");
-  if (box.dataset.of === command()) return;
-  box.dataset.of = command();
-  box.replaceChildren(el("h3", {}, "Send them again"),
-    el(
-      "div",
-      { class: "command" },
-      el("pre", { tabindex: "0" }, el("code", { id: "redrive" }, command())),
-      el("button", { type: "button", class: "button" }, "Copy"),
-    ),
+  keep($("rejects-again"), command(), () => [
+    el("h3", {}, "Send them again"),
+    snippet(command(), "redrive"),
     el(
       "p",
       { class: "note" },
@@ -314,22 +283,8 @@ function drawCommand() {
       " lists what would be sent, and sends nothing. It needs the ",
       el("code", {}, "NATS_URL"),
       " of your workers.",
-    ));
-}
-
-// copy needs a secure context; without one, it selects the text.
-async function copy() {
-  const button = $("rejects-again").querySelector("button");
-  try {
-    await navigator.clipboard.writeText(command());
-    put(button, "Copied");
-    say("The command is copied.");
-  } catch {
-    getSelection().selectAllChildren($("redrive"));
-    put(button, "Selected");
-    say("The command is selected: copy it with your keyboard.");
-  }
-  setTimeout(() => put(button, "Copy"), 2000);
+    ),
+  ]);
 }
 
 function drawHours({ hours, stored, searched }) {
@@ -339,51 +294,29 @@ function drawHours({ hours, stored, searched }) {
   const numbers = all.map((t) => counted.get(t) ?? 0);
   const most = Math.max(...numbers);
   const sum = numbers.reduce((a, b) => a + b, 0);
-  const box = $("rejects-hours"), names = JSON.stringify([last, numbers]);
-  if (box.dataset.of === names) return;
-  box.dataset.of = names;
-  const bars = all.map((t, i) => {
-    const bar = el("i", { title: `${atMinute(t)} to ${atMinute(t + hour)}: ${number(numbers[i])}` }, el("b", {}));
-    bar.firstChild.style.height = `${most === 0 ? 0 : Math.max(numbers[i] > 0 ? 4 : 0, (100 * numbers[i]) / most)}%`;
-    return bar;
-  });
   const peak = most > 0 ? `, most at ${atMinute(all[numbers.indexOf(most)])} with ${number(most)}` : "";
-  box.replaceChildren(
-    el(
-      "h3",
-      {},
-      "Refused per hour ",
-      el(
-        "span",
-        { class: "note" },
-        `${number(sum)} in the last 24 hours${searched < stored ? ", of the newest" : ""}${peak}`,
-      ),
-    ),
-    el(
-      "div",
-      { class: "bars", role: "img", "aria-label": `Refused per hour: ${number(sum)} in the last 24 hours${peak}` },
-      ...bars,
-    ),
-    el("p", { class: "ends note", "aria-hidden": "true" }, el("span", {}, atMinute(all[0])), el("span", {}, "now")),
-  );
+  const text = `${number(sum)} in the last 24 hours`, newest = searched < stored ? ", of the newest" : "";
+  keep($("rejects-hours"), [last, numbers, newest], () => [
+    el("h3", {}, "Refused per hour ", el("span", { class: "note" }, `${text}${newest}${peak}`)),
+    ...bars(`Refused per hour: ${text}${peak}`, all.map((t, i) => ({
+      t,
+      title: `${atMinute(t)} to ${atMinute(t + hour)}: ${number(numbers[i])}`,
+      parts: [[numbers[i], "refused"]],
+    }))),
+  ]);
 }
 
 function drawList(rejects) {
-  const box = $("rejects-list"), names = JSON.stringify([reason, rejects]);
-  if (box.dataset.of === names) return; // leave the reader alone
-  box.dataset.of = names;
-  const focused = document.activeElement?.closest?.("#rejects-list details")?.dataset.position;
-  box.replaceChildren(
+  keep($("rejects-list"), [reason, rejects], () => [
     ...rejects.map((r) => el(
       "details",
       {
         open: open.has(r.position),
-        "data-position": r.position,
         ontoggle: (event) => (event.target.open ? open.add(r.position) : open.delete(r.position)),
       },
       el(
         "summary",
-        {},
+        { "data-id": r.position },
         el("code", {}, r.reason),
         " ",
         el("bdi", { class: "detail" }, shown(r.detail)),
@@ -397,9 +330,8 @@ function drawList(rejects) {
       ),
       el("pre", { tabindex: "0" }, el("code", {}, shown(r.body) || "(an empty body)")),
     )),
-  );
-  if (rejects.length === 0) box.append(el("p", { class: "note" }, "No others."));
-  if (focused) box.querySelector(`details[data-position="${focused}"] summary`)?.focus();
+    ...(rejects.length === 0 ? [el("p", { class: "note" }, "No others.")] : []),
+  ]);
 }
 
 function drawPages({ rejects, searched, stored }) {

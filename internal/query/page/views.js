@@ -3,25 +3,17 @@
 // the counters.
 import { $, say } from "./dom.js";
 
-// parts show the views. They and their styles are loaded when they are first seen.
-const parts = {
-  limits: () => styled("limits.css", import("./limits.js"), import("./history.js")),
-  alerts: () => styled("alerts.css", import("./alerts.js")),
-  operate: () => styled("operate.css", import("./operate.js")),
-};
-
-// styled is a part once its style is there, too.
-async function styled(name, part, ...more) {
+// part loads a view's module and its style, which have the name of the view.
+async function part(view) {
   const link = document.createElement("link");
-  const there = new Promise((resolve, reject) => {
+  const style = new Promise((resolve, reject) => {
     link.onload = resolve;
-    link.onerror = () => { link.remove(); reject(new Error(name)); };
+    link.onerror = () => { link.remove(); reject(new Error(link.href)); };
   });
   link.rel = "stylesheet";
-  link.href = new URL(name, import.meta.url).href;
+  link.href = new URL(`${view}.css`, import.meta.url).href;
   document.head.append(link);
-  const [loaded] = await Promise.all([part, there, ...more]); // more is what the part imports: at once, not after it
-  return loaded;
+  return (await Promise.all([import(`./${view}.js`), style]))[0];
 }
 
 const names = { limits: "Limits", alerts: "Alerts", operate: "Operate" };
@@ -58,10 +50,11 @@ function show() {
 }
 
 // load starts the part that shows a view, once. If the part cannot be had now, the next look at the view asks again.
+const loaded = new Set();
 function load(view) {
-  const part = parts[view];
-  delete parts[view];
-  part?.().then((loaded) => loaded.start(), () => { parts[view] = part; });
+  if (!view || loaded.has(view)) return;
+  loaded.add(view);
+  part(view).then(({ start }) => start(), () => loaded.delete(view));
 }
 
 export function start() {
