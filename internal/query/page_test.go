@@ -1,12 +1,12 @@
 package query
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +15,18 @@ import (
 
 	"tallyroll/tests/apitest"
 )
+
+// withImports returns the modules, and all that they import.
+func withImports(files map[string][]byte, modules ...string) []string {
+	for i := 0; i < len(modules); i++ {
+		for _, m := range regexp.MustCompile(`from "\./([^"]+)"`).FindAllSubmatch(files[modules[i]], -1) {
+			if name := string(m[1]); !slices.Contains(modules, name) {
+				modules = append(modules, name)
+			}
+		}
+	}
+	return modules
+}
 
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServedWithItsFiles(t *testing.T) {
@@ -39,15 +51,24 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 			t.Errorf("%s: status %d, %v", m[1], resp.StatusCode, resp.Header)
 		}
 	}
-	// A module that the index does not preload would be found late, one request after the other. Those of
-	// other views, and what the menu of the chart makes, are loaded with them.
+	// A module that the index does not preload would be found late, one request after the other.
 	files := newPage().files
-	for name := range files {
-		later := bytes.Contains(files["views.js"], []byte(`import("./`+name+`")`)) || bytes.Contains(files["views.js"], []byte(`styled("`+name+`", `)) ||
-			bytes.Contains(files["chart.js"], []byte(`import("./`+name+`")`))
-		if name != pageIndex && !seen[name] && !later {
-			t.Errorf("the index does not name %s", name)
+	for _, name := range withImports(files, "main.js") {
+		require.True(t, seen[name], "the index does not name %s", name)
+	}
+	// Those of other views are loaded with them, and what the menu of the chart makes, with that.
+	var later []string
+	for _, content := range files {
+		for _, m := range regexp.MustCompile(`import\("\./([^"]+)"\)`).FindAllSubmatch(content, -1) {
+			later = append(later, string(m[1]))
 		}
+	}
+	for _, view := range []string{"limits", "alerts", "operate"} {
+		later = append(later, view+".js", view+".css")
+	}
+	later = withImports(files, later...)
+	for name := range files {
+		require.True(t, name == pageIndex || seen[name] || slices.Contains(later, name), "nothing loads %s", name)
 	}
 	if resp := apitest.Send(h, http.MethodGet, "/page/0123456789abcdef/main.js", ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("another build's module: status %d, %v", resp.StatusCode, resp.Header)
