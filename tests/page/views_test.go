@@ -187,6 +187,7 @@ func TestLimitsViewHasTheLastDay(t *testing.T) {
 	text := `document.getElementById("limit-history").innerText`
 	bars := `document.querySelector("#limit-history .bars")`
 	b.until("the bars", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 3 hits allowed, 3 refused" && `+bars+`.children.length === 48`)
+	b.until("bars that are seen", `["allowed", "refused"].every((part) => [...`+bars+`.querySelectorAll("b." + part)].some((b) => b.offsetHeight > 10))`)
 	b.until("who is refused most", `[...document.querySelectorAll("#limit-history .most li")].map((li) => li.textContent).join() === "alice2,<b>bob1" && new URL(document.querySelector(".most a").href).searchParams.get("key") === "refused.plan:pro.alice"`)
 	eval[bool](b, `(document.querySelector("#limit-history .most a").focus(), document.querySelector("#limit-history .bars").seen = true)`)
 	s.hit("usage.plan:pro.alice")

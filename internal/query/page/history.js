@@ -10,13 +10,14 @@ const span = "24h", step = "30m", half = 1_800_000, shownHalves = 48, listed = 1
 export async function drawHistory(box, limit) {
   if (!limit.count) return keep(box, [limit.limit], () => explain(limit.limit));
   const shadow = limit.mode === "shadow", over = shadow ? limit.count.would_refuse : limit.count.refused;
+  const last = Math.floor(clock.now() / half) * half, first = last - (shownHalves - 1) * half;
   try {
     const [allowed, refused, top] = await Promise.all([
-      points(limit.count.allowed),
-      points(over),
+      points(limit.count.allowed, first),
+      points(over, first),
       over ? ask("v1/top", [["prefix", over], ["window", span], ["limit", listed]]) : { top: [] },
     ]);
-    const keys = top.top.filter(({ total }) => total > 0), last = Math.floor(clock.now() / half) * half;
+    const keys = top.top.filter(({ total }) => total > 0);
     keep(box, [limit.limit, shadow, last, allowed, refused, keys], () => [
       ...draw(last, { allowed, refused, verb: shadow ? "would be refused" : "refused" }),
       ...(keys.length > 0 ? [refusedMost(keys, over, limit)] : []),
@@ -27,8 +28,9 @@ export async function drawHistory(box, limit) {
   return undefined;
 }
 
-const points = async (prefix) => prefix
-  ? (await ask("v1/series", [["prefix", prefix], ["window", span], ["step", step]])).points
+// Steps begin with the first, and so with half hours.
+const points = async (prefix, first) => prefix
+  ? (await ask("v1/series", [["prefix", prefix], ["from", first], ["step", step]])).points
   : [];
 
 const sumOf = (list) => list.reduce((sum, [, n]) => sum + n, 0);

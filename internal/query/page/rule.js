@@ -57,7 +57,7 @@ function planOf(about, { window, condition }, width) {
   if (!/^[0-9]/.test(window)) return plain(`${spoken(window)} begins again at 0, so steps are not comparable with it`);
   if (/^change/.test(condition)) return plain("the condition compares with the window before");
   const length = lengthOf(window);
-  for (const span of [day, 6 * hour, hour, 10 * minute]) {
+  for (const span of [day, 6 * hour, hour, 10 * minute, minute - length]) {
     const step = stepsOf(about, span + length, span + length).find((text) =>
       length % lengthOf(text) === 0 && span / lengthOf(text) >= 4 && span / lengthOf(text) <= width / 3);
     if (step && span + length <= Math.max(...about.tiers.map((tier) => lengthOf(tier.window)))) {
