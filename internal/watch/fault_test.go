@@ -254,9 +254,9 @@ func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	require.Equal(t, map[string]history.State{"older here": history.Firing, "newer here": history.Firing, "only here": history.Firing, "only before": history.Firing}, got)
 }
 
-// The leader may never have read what a rolled-back stream lacks. A process that has stores it beside the
-// leader, and what another process has stored meanwhile is read first.
-func TestProcessThatDoesNotLeadStoresWhatOnlyItKnows(t *testing.T) {
+// The leader may never have read what a rolled-back stream lacks. A process that has read it stores it, though
+// it does not lead, and reads first what another process has stored meanwhile.
+func TestProcessThatDoesNotLeadStoresWhatOnlyItHasRead(t *testing.T) {
 	t.Parallel()
 	js := stack.SharedNATS(t).JetStream()
 	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})

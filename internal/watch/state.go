@@ -134,8 +134,9 @@ func (r Record) finish(at int64, reason string) Record {
 	return out
 }
 
-// restore returns the record that stores a lost state again, and whether that is needed beside what the stream
-// has: the lost one is later, or a target that was notified of its trouble would never learn of its end.
+// restore returns the record that stores a lost state again, and whether the stream needs it in addition to
+// what it has: the lost one is later, or a target that was notified of its trouble would never learn of its
+// end.
 func (r Record) restore(known *Record) (out Record, needed bool) {
 	if r.State == "" || known.At.Before(r.At) {
 		return r, r.State != ""

@@ -13,8 +13,8 @@ if #ARGV == 6 and ARGV[1] == '1' then
 	local new, sum, filled, cut = not t, tonumber(v[2]) or 0, tonumber(v[3]) or 0, tonumber(v[4]) or 0
 	local lower = sum - cut
 	local count = lower + math.ceil(cut * ((edge + 1) * size - from) / size)
-	local plain = cut * size < 2 ^ 53 -- otherwise a double does not hold the product
-	if (new or t <= now and floor((t - window) / size) == edge) and n > 0 and count + n <= tonumber(ARGV[4]) and plain then
+	local fits = n > 0 and count + n <= tonumber(ARGV[4]) and cut * size < 2 ^ 53 -- a double holds that product
+	if (new or t <= now and floor((t - window) / size) == edge) and fits then
 		call('HSET', KEYS[1], 't', format('%d', now), 's', format('%d', sum + n), field, format('%d', filled + n))
 		if new or floor(t / size) < current then
 			call('PEXPIRE', KEYS[1], window + 5 * size)

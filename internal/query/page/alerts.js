@@ -92,7 +92,9 @@ function draw(all, some) {
       snippet("WATCH_FILE=watch.yml watch"),
     ]);
   } else {
-    showTrouble(old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.` : "");
+    showTrouble(
+      old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.` : "",
+    );
   }
   $("alerts-parts").hidden = never;
   if (never) return;
@@ -171,7 +173,12 @@ function drawStates(states) {
         s.condition ? ` ${s.condition} in ${spoken(s.window)}` : null,
       ),
     ),
-    el("td", { "data-wide": "" }, words(levels[s.state], s.state), s.reason ? el("span", { class: "under" }, s.reason) : null),
+    el(
+      "td",
+      { "data-wide": "" },
+      words(levels[s.state], s.state),
+      s.reason ? el("span", { class: "under" }, s.reason) : null,
+    ),
     el("td", { "data-wide": "" }, timeline(s, past.changes.get(idOf(s)) ?? [], past.since, now)),
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
     el(

@@ -57,7 +57,8 @@ function draw(last, { allowed, refused, verb }) {
 function refusedMost(keys, prefix, limit) {
   const row = ({ key, total }) => {
     const name = key.slice(prefix.length);
-    return el("li", {}, el("a", { href: `?${new URLSearchParams({ key })}`, "data-id": key }, el("bdi", {}, shown(name))),
+    const href = `?${new URLSearchParams({ key })}`;
+    return el("li", {}, el("a", { href, "data-id": key }, el("bdi", {}, shown(name))),
       el("span", { class: "number", title: `${number(total)} hits of ${apart(name)}` }, compact(total)));
   };
   return el("div", {}, el("h3", {}, limit.mode === "shadow" ? "Most over the limit" : "Refused most"),

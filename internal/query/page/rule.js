@@ -20,7 +20,7 @@ export function timeline({ state, since }, changes, known, now) {
   if (cuts[0][0] > from) cuts.unshift([from, ""]);
   const spells = cuts.map(([t, kind], i) => {
     const end = cuts[i + 1]?.[0] ?? now;
-    // Of the state before the first change, nobody knows when it began.
+    // Of the state before the first change, it is unknown when it began.
     const when = first && cuts[i + 1]?.[0] === Date.parse(first.at) ? "before" : `from ${atMinute(t)} to`;
     const text = `${kind || "not known"} ${when} ${end === now ? "now" : atMinute(end)}`;
     const node = el("i", { title: text, class: kind, "data-state": levels[kind] ?? false });
@@ -88,7 +88,8 @@ export async function drawRule(s, isAsked) {
     const threshold = back > 0 && fits && at !== undefined ? Number(at) : undefined;
     const most = points.reduce((a, [, , hits]) => Math.max(a, hits), 0);
     const what = back > 0 && fits ? `Hits in ${spoken(s.window)}` : `Hits in each ${spoken(answer.step)}`;
-    const text = `${what}: ${number(points.at(-1)?.[2] ?? 0)} now, at most ${number(most)} in the last ${ago(span / 1000)}.`;
+    const newest = number(points.at(-1)?.[2] ?? 0);
+    const text = `${what}: ${newest} now, at most ${number(most)} in the last ${ago(span / 1000)}.`;
     const begun = Math.max(from, (answer.complete_from ?? Date.parse(answer.counting_since ?? "")) + back || from);
     const { root, y, right } = draw({
       lines: [{
