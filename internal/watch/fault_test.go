@@ -254,8 +254,8 @@ func TestSecondRollBackLosesNothingOfTheFirst(t *testing.T) {
 	require.Equal(t, map[string]history.State{"older here": history.Firing, "newer here": history.Firing, "only here": history.Firing, "only before": history.Firing}, got)
 }
 
-// The leader may never have read what a rolled-back stream lacks. A process that has read it stores it, though
-// it does not lead, and reads first what another process has stored meanwhile.
+// The leader may never have read what a rolled-back stream lacks. A process that has read it stores it,
+// though it does not lead, and reads first what another process has stored meanwhile.
 func TestProcessThatDoesNotLeadStoresWhatOnlyItHasRead(t *testing.T) {
 	t.Parallel()
 	js := stack.SharedNATS(t).JetStream()
