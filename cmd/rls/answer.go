@@ -481,9 +481,6 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: saturate(d.Remaining),
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
-	if d.Take.Limit.Unlimited {
-		out.LimitRemaining = math.MaxUint32
-	}
 	if !d.Allowed {
 		out.DurationUntilReset = durationpb.New(d.RetryAfter)
 	}

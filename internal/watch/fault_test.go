@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -309,13 +310,13 @@ func TestLostStateIsStoredUnlessItsTargetsKnowMore(t *testing.T) {
 		known  Record
 		needed bool
 	}{
-		"the stream has none":                 {Record{}, true},
-		"an earlier one":                      {record(history.Pending, 4, "a", "b"), true},
-		"the same":                            {lost, false},
-		"a later one of which they are told":  {record(history.Firing, 6, "a", "b"), false},
-		"they are told of its end":            {record(history.Resolved, 6, "a", "b"), false},
-		"it ended, and none of them was told": {record(history.OK, 6), true},
-		"only one is told of its end":         {record(history.Resolved, 6, "a"), true},
+		"the stream has none":                  {Record{}, true},
+		"an earlier one":                       {record(history.Pending, 4, "a", "b"), true},
+		"the same":                             {lost, false},
+		"a later one that they have":           {record(history.Firing, 6, "a", "b"), false},
+		"they learn of its end":                {record(history.Resolved, 6, "a", "b"), false},
+		"it ended, and none of them learnt it": {record(history.OK, 6), true},
+		"only one learns of its end":           {record(history.Resolved, 6, "a"), true},
 	} {
 		restored, needed := lost.restore(&test.known)
 		require.Equal(t, test.needed, needed, name)
@@ -375,25 +376,36 @@ func awaitStream(t *testing.T, broker *stack.NATSEmbedded) {
 	})
 }
 
+// startWithCopy starts NATS with a stream. save keeps a copy of it, and rollBack returns to that.
+func startWithCopy(t *testing.T) (js jetstream.JetStream, save, rollBack func()) {
+	t.Helper()
+	store, older := t.TempDir(), t.TempDir()
+	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
+	js = broker.JetStream()
+	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
+	require.NoError(t, err)
+	whileStopped := func(change func() error) {
+		broker.Stop()
+		require.NoError(t, change())
+		broker.Start()
+		awaitStream(t, broker)
+	}
+	save = func() { whileStopped(func() error { return os.CopyFS(older, os.DirFS(store)) }) }
+	rollBack = func() {
+		whileStopped(func() error { return errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))) })
+	}
+	return js, save, rollBack
+}
+
 // In a rolled-back stream, another process may have stored its lease with the sequence that this process
 // expects. Its progress must stay: a later one would hide the changes that are delivered again.
 func TestALeaseOfTheSameSequenceInAnOlderCopyIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	store, older := t.TempDir(), t.TempDir()
-	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
-	js := broker.JetStream()
-	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
-	require.NoError(t, err)
-	broker.Stop()
-	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
-	broker.Start()
-	awaitStream(t, broker)
+	js, save, rollBack := startWithCopy(t)
+	save()
 	before, after := newStateStream(js, "tallyroll"), newStateStream(js, "tallyroll")
 	require.NoError(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 0))
-	broker.Stop()
-	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
-	broker.Start()
-	awaitStream(t, broker)
+	rollBack()
 	require.NoError(t, after.replaceMessage(t.Context(), "delivery.a", progress{By: "after", Cursor: 1}, 0))
 	require.Equal(t, before.readLease("a").seq, after.readLease("a").seq)
 	require.ErrorIs(t, before.replaceMessage(t.Context(), "delivery.a", progress{By: "before", Cursor: 9}, 1), errConflict)
@@ -406,11 +418,7 @@ func TestALeaseOfTheSameSequenceInAnOlderCopyIsNotReplaced(t *testing.T) {
 // must not cover what is stored in their place.
 func TestProgressCoversNothingThatAnOlderCopyLacks(t *testing.T) {
 	t.Parallel()
-	store, older := t.TempDir(), t.TempDir()
-	broker := stack.NATS(t, func(o *server.Options) { o.StoreDir = store })
-	js := broker.JetStream()
-	_, err := openStream(t.Context(), js, "tallyroll", Retention{time.Hour, 10, 1})
-	require.NoError(t, err)
+	js, save, rollBack := startWithCopy(t)
 	change := func() uint64 {
 		ack, err := js.Publish(t.Context(), stateSubject("tallyroll", "r", "k"), []byte("{}"))
 		require.NoError(t, err)
@@ -419,19 +427,13 @@ func TestProgressCoversNothingThatAnOlderCopyLacks(t *testing.T) {
 	stream := newStateStream(js, "tallyroll")
 	session := &deliverySession{delivery: &delivery{stream: stream, process: "p", target: &Target{Name: "a"}}, queues: make(map[string][]*entry)}
 	require.NoError(t, session.storeProgress(t.Context(), "p"))
-	broker.Stop()
-	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
-	broker.Start()
-	awaitStream(t, broker)
+	save()
 	leader, err := stream.openLeader(t.Context())
 	require.NoError(t, err)
 	m, err := leader.GetMsg(t.Context(), change())
 	require.NoError(t, err)
 	session.enqueue(m.Subject, &entry{seq: m.Sequence, stored: m.Time})
-	broker.Stop()
-	require.NoError(t, errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(older))))
-	broker.Start()
-	awaitStream(t, broker)
+	rollBack()
 	for range 3 { // others store more messages than were lost
 		change()
 	}

@@ -34,7 +34,7 @@ export function timeline({ state, since }, changes, known, now) {
     ...spells.map(({ node }) => node));
 }
 
-// lineOf is the question about a rule's hits, or why there is none.
+// lineOf is the question about a rule's hits, or why it cannot be asked.
 function lineOf({ key, of, condition }) {
   if (of === "group") return "No chart: a group of counters cannot be asked for alone.";
   if (key === "" && of !== "all") return "No chart: this state is about all keys of the rule. Choose one of its keys.";
