@@ -30,10 +30,11 @@ const (
 	askers, manyAskers = 8, 64
 	liveClients        = 1000
 
-	healthName, liveName            = "GET /healthz", "live, 1,000 clients of 100 totals of 1 h"
-	totalName, manyName, seriesName = "one total of 24 h", "100 counters × 4 windows", "a series of 24 h"
-	redisTotal, redisMany           = "Redis alone: the hashes of one total", "Redis alone: the hashes of 100 × 4"
-	by64                            = ", 64 connections"
+	healthName, liveName  = "GET /healthz", "live, 1,000 clients of 100 totals of 1 h"
+	totalName, monthName  = "one total of 24 h", "one total of 30 d"
+	manyName, seriesName  = "100 counters × 4 windows", "a series of 24 h"
+	redisTotal, redisMany = "Redis alone: the hashes of one total", "Redis alone: the hashes of 100 × 4"
+	by64                  = ", 64 connections"
 
 	jsonKind = "application/json"
 )
@@ -118,6 +119,7 @@ func (a *target) readHashes(keys []string) error {
 // questions are all that is asked at a rate, of what get returns when they are asked.
 func questions(part string, counters int, get func() *target) []*question {
 	total := func(i int) error { return get().get("/v1/total?window=24h&key=" + counterName(i%densest)) }
+	month := func(i int) error { return get().get("/v1/total?window=30d&key=" + counterName(i%densest)) }
 	bareTotal := func(i int) error { return get().readHashes(get().one[i%densest]) }
 	bareMany := func(int) error { return get().readHashes(get().hundred) }
 	body := totalsBody(0, densest, "1m", "1h", "24h", "30d")
@@ -135,6 +137,7 @@ func questions(part string, counters int, get func() *target) []*question {
 	add(healthName, "", askers, func(int) error { return get().get("/healthz") })
 	add(totalName, redisTotal, askers, total)
 	add(totalName+by64, redisTotal+by64, manyAskers, total)
+	add(monthName, "", askers, month)
 	add(manyName, redisMany, askers, many)
 	add(seriesName, redisTotal, askers, series)
 	add(topName(counters), "", askers, func(int) error { return get().get("/v1/top?window=1h&limit=20") })
