@@ -386,21 +386,16 @@ func (s *boundRun) take(rt *rapid.T, i int, n int64, what string) {
 		defer close(answered)
 		a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
 		at := s.now.Load()
-		select {
-		case held := <-caught:
-			if held.at > 0 && s.limit.Share.Hits > 0 && held.at != at {
+		if decided := caught.at.Load(); decided > 0 {
+			if s.limit.Share.Hits > 0 && decided != at {
 				return // a share was refused then, and the take was asked alone later: when is unknown here
 			}
-			if held.at > 0 {
-				at = held.at
-			}
-		default:
+			at = decided
 		}
 		s.note(boundTake{at: at, n: n, process: i}, what, a, err)
 	})
 	select {
-	case held := <-caught:
-		caught <- held
+	case <-caught.first:
 	case <-answered: // not by Redis
 	}
 	p.trouble.next("")
@@ -498,7 +493,7 @@ type trouble struct {
 
 	mu     sync.Mutex
 	what   string
-	caught chan *heldUp   // takes the first one that is held up
+	caught *caught        // what is held up since then
 	after  sync.WaitGroup // scripts that arrive after the client has closed their connection
 	held   []*heldUp
 	gone   bool // Redis cannot be reached
@@ -506,15 +501,22 @@ type trouble struct {
 
 // heldUp is a script that is held up until it may go on.
 type heldUp struct {
-	until chan struct{}
-	at    int64 // when Redis has decided by it
+	until  chan struct{}
+	caught *caught
+}
+
+// caught are the scripts that are held up together. Beside a take's own one, that can be what a share gives
+// back meanwhile.
+type caught struct {
+	first chan struct{} // is sent to when there is one
+	at    atomic.Int64  // when Redis decided by the first of them that takes; 0 if it has not
 }
 
 // next says what happens to the scripts that come next.
-func (t *trouble) next(what string) chan *heldUp {
+func (t *trouble) next(what string) *caught {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.what, t.caught = what, make(chan *heldUp, 1)
+	t.what, t.caught = what, &caught{first: make(chan struct{}, 1)}
 	if what == "away" {
 		t.gone = true
 	}
@@ -536,7 +538,7 @@ func (t *trouble) take() (what string, h *heldUp) {
 	defer t.mu.Unlock()
 	switch t.what {
 	case "late", "later", "pending", "pending reply":
-		h = &heldUp{until: make(chan struct{})}
+		h = &heldUp{until: make(chan struct{}), caught: t.caught}
 		t.held = append(t.held, h)
 	case "lost":
 	default:
@@ -545,12 +547,10 @@ func (t *trouble) take() (what string, h *heldUp) {
 	return t.what, h
 }
 
-// hold tells that a script is held up.
-func (t *trouble) hold(h *heldUp) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// hold tells that the script is held up.
+func (h *heldUp) hold() {
 	select {
-	case t.caught <- h:
+	case h.caught.first <- struct{}{}:
 	default:
 	}
 }
@@ -612,14 +612,14 @@ func (c *troubledConn) Write(b []byte) (int, error) {
 	switch c.what {
 	case "later", "pending": // Redis is slow
 		c.request = bytes.Clone(b)
-		c.trouble.hold(c.heldUp)
+		c.heldUp.hold()
 		return len(b), nil
 	case "late", "pending reply", "lost": // the network is
 		if err := c.fetch(b); err != nil {
 			return 0, err
 		}
 		if c.heldUp != nil {
-			c.trouble.hold(c.heldUp)
+			c.heldUp.hold()
 		}
 		return len(b), nil
 	}
@@ -629,7 +629,7 @@ func (c *troubledConn) Write(b []byte) (int, error) {
 // fetch lets Redis run a script, and keeps the reply.
 func (c *troubledConn) fetch(request []byte) error {
 	if mode := strings.Split(string(request), "\r\n")[10]; (mode == "1" || mode == "5") && c.heldUp != nil {
-		c.heldUp.at = c.trouble.now()
+		c.heldUp.caught.at.CompareAndSwap(0, c.trouble.now())
 	}
 	if _, err := c.Conn.Write(request); err != nil {
 		return err

@@ -93,6 +93,10 @@ policies.stream = (function()
 		local rest = #entries == most and n - given or 0
 		if given == 0 and rest == 0 then
 			return 0, 0, room
+		elseif given == s.count then -- the key goes, as above
+			redis.call('UNLINK', key)
+			counted(s, 0)
+			return given, 0, 10 * #entries
 		end
 		redis.call('PEXPIRE', key, s.expiry) -- first: it is not refused if Redis is full, nor is what follows it
 		if #ids > 0 then
