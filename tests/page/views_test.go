@@ -283,6 +283,8 @@ func TestAlertsView(t *testing.T) {
 	b.until("the condition, and the total now", `/a above 0 in 1 hour/.test(`+row(1)+`.textContent) && `+row(1)+`.lastElementChild.textContent === "1"`)
 	bar := row(1) + `.querySelector(".timeline")`
 	b.until("the last day", `/^The last day: firing from \d\d:\d\d to now$/.test(`+bar+`.getAttribute("aria-label")) && `+bar+`.querySelector(".firing").getBoundingClientRect().width >= 2`)
+	// The page's own state colours nothing of it.
+	b.until("the time that nobody knows of", `getComputedStyle(`+bar+`.querySelector("i:not([data-state])")).backgroundColor === "rgba(0, 0, 0, 0)"`)
 	b.click(`#alerts-rows tr:nth-child(1) button`)
 	b.until("its chart", `document.querySelector("#alert-plot .before") && /^Hits in 1 hour: 1 now, at most 1/.test(document.getElementById("alert-note").textContent) && document.querySelector("#alert-plot svg").textContent.includes("above 0")`)
 	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
