@@ -116,6 +116,7 @@ type boundProcess struct {
 	ahead   atomic.Int64
 	latest  int64          // that its clock has been
 	waiting sync.WaitGroup // takes in the background
+	asking  atomic.Int64   // how many these are
 
 	mu     sync.Mutex
 	timers []boundTimer
@@ -381,15 +382,17 @@ func (s *boundRun) settle(rt *rapid.T, i int, known *boundTake, what string) {
 // take asks in the background, and returns when Redis does not answer yet.
 func (s *boundRun) take(rt *rapid.T, i int, n int64, what string) {
 	p := s.processes[i]
+	asked, alone := s.now.Load(), p.asking.Add(1) == 1
 	caught, answered := p.trouble.next(what), make(chan struct{})
 	p.waiting.Go(func() {
 		defer close(answered)
+		defer p.asking.Add(-1)
 		a, err := p.limiter.Take(s.t.Context(), []Take{takeOf(s.limit, "alice", n)})
-		at := s.now.Load()
-		if decided := caught.at.Load(); decided > 0 {
-			if s.limit.Share.Hits > 0 && decided != at {
-				return // a share was refused then, and the take was asked alone later: when is unknown here
-			}
+		at, decided := s.now.Load(), caught.at.Load()
+		if s.limit.Share.Hits > 0 && at != asked && (!alone || decided != at) {
+			return // a share was refused, and the take was asked alone later, or with others: when is unknown here
+		}
+		if decided > 0 {
 			at = decided
 		}
 		s.note(boundTake{at: at, n: n, process: i}, what, a, err)
