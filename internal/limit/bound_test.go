@@ -508,7 +508,7 @@ type heldUp struct {
 	caught *caught
 }
 
-// caught are the scripts that are held up together. Beside a take's own one, that can be what a share gives
+// caught are the scripts that are held up together. With a take's own one, that can be what a share gives
 // back meanwhile.
 type caught struct {
 	first chan struct{} // is sent to when there is one
