@@ -269,6 +269,24 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	}
 }
 
+// With its last hits a key also forgets their date, under every policy but cells, though the clock is before it.
+func TestTheLastHitsTakeTheirDateAlong(t *testing.T) {
+	t.Parallel()
+	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
+	for _, script := range heldWhole.decide {
+		require.NoError(t, script.Load(t.Context(), client).Err())
+	}
+	s := &schedule{limits: []simLimit{{60_000, 3, 1}}, shares: true, calls: []simCall{
+		{step: "none", ns: []int64{1}, count: true},
+		{step: "ms", by: 998, ns: []int64{2}, count: true}, // a second later
+		{step: "none", ns: []int64{-2}, count: true},
+		{step: "back", by: -1, ns: []int64{-1}, count: true}, // half a second before
+		{step: "none", ns: []int64{1}, count: true},
+	}}
+	require.Empty(t, s.play(new(tally)))
+	require.Empty(t, s.compare(t, client, heldWhole))
+}
+
 // TestPlantedBugsOfSharesAreFound plants bugs in the scripts, one at a time. The models find each.
 func TestPlantedBugsOfSharesAreFound(t *testing.T) {
 	t.Parallel()

@@ -276,9 +276,11 @@ func TestAlertsView(t *testing.T) {
 	b.until("what to copy", `[...document.querySelectorAll("#alerts-trouble pre")].map((p) => p.textContent).join().endsWith("WATCH_FILE=watch.yml watch")`)
 	b.click("#alerts-trouble .command button")
 	b.until("the copy", `/Copied|Selected/.test(document.querySelector("#alerts-trouble .command button").textContent)`)
-	w := s.watch(`{name: sales, key: "<b>shop</b>", window: 1h, below: 5, to: [bus]}`)
+	w := s.watch("{name: sales, key: <b>shop</b>, window: 1h, below: 5, to: [bus]}\n" +
+		"- {name: silence, all: true, window: 1h, below: 1, to: [bus]}")
 	row := func(n int) string { return fmt.Sprintf(`document.querySelector("#alerts-rows tr:nth-child(%d)")`, n) }
 	b.until("the states", row(2)+`?.textContent.includes("<b>shop</b>") && /unknown/.test(`+row(2)+`.textContent) && /counting began/.test(`+row(2)+`.textContent)`)
+	b.until("the sum of all", `/all hits below 1 in 1 hour/.test(`+row(3)+`?.textContent)`)
 	b.until("what fires first", `/errors/.test(`+row(1)+`.textContent) && `+row(1)+`.querySelector(".words").dataset.state === "red"`)
 	b.until("the condition, and the total now", `/a above 0 in 1 hour/.test(`+row(1)+`.textContent) && `+row(1)+`.lastElementChild.textContent === "1"`)
 	bar := row(1) + `.querySelector(".timeline")`
@@ -287,8 +289,8 @@ func TestAlertsView(t *testing.T) {
 	b.until("the time that nobody knows of", `getComputedStyle(`+bar+`.querySelector("i:not([data-state])")).backgroundColor === "rgba(0, 0, 0, 0)"`)
 	b.click(`#alerts-rows tr:nth-child(1) button`)
 	b.until("its chart", `document.querySelector("#alert-plot .before") && /^Hits in 1 hour: 1 now, at most 1/.test(document.getElementById("alert-note").textContent) && document.querySelector("#alert-plot svg").textContent.includes("above 0")`)
-	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 2,firing 1,unknown 1,pending 0,resolved 0,ok 0"`)
-	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 2 && /no target was notified/.test(document.getElementById("alerts-changes").textContent)`)
+	b.until("the counts", `[...document.querySelectorAll("#alerts-kinds span")].map((s) => s.textContent).join() === "all 3,firing 1,unknown 1,pending 0,resolved 0,ok 1"`)
+	b.until("the changes", `document.querySelectorAll("#alerts-changes li").length === 3 && /no target was notified/.test(document.getElementById("alerts-changes").textContent)`)
 	b.click(`#alerts-kinds label:nth-of-type(2)`)
 	b.until("what fires", `document.querySelectorAll("#alerts-rows tr").length === 1 && document.querySelectorAll("#alerts-changes li").length === 1`)
 	w.Stop()

@@ -112,7 +112,7 @@ function choose(s) {
     pick.setAttribute("aria-pressed", pick.dataset.id === chosen);
   }
   $("alert-chart").hidden = chosen === "";
-  put($("alert-title"), `${apart(s.rule)}, ${s.key === "" ? "all keys" : apart(s.key)}`);
+  put($("alert-title"), `${apart(s.rule)}, ${keyOf(s)}`);
   $("alert-plot").replaceChildren();
   put($("alert-note"), "");
   chart();
@@ -146,7 +146,7 @@ function turn(to, through) {
 
 const hits = (s) => (s.total === null ? "unknown" : number(s.total));
 const bounds = (s) => (s.total === null ? "it could not be read" : describe(s).note);
-const keyOf = (s) => (s.key === "" ? "all keys" : shown(s.key));
+const keyOf = ({ key, of }, write = apart) => key !== "" ? write(key) : of === "all" ? "all hits" : "all keys";
 
 function drawStates(states) {
   const now = clock.now(), part = Math.floor(now / 600_000); // bars go on every ten minutes
@@ -169,7 +169,7 @@ function drawStates(states) {
       el(
         "span",
         { class: "under" },
-        el("bdi", {}, keyOf(s)),
+        el("bdi", {}, keyOf(s, shown)),
         s.condition ? ` ${s.condition} in ${spoken(s.window)}` : null,
       ),
     ),
@@ -231,7 +231,7 @@ function drawChanges({ changes, next }) {
     el(
       "span",
       {},
-      el("bdi", {}, `${apart(c.rule)}, ${c.key === "" ? "all keys" : apart(c.key)}`),
+      el("bdi", {}, `${apart(c.rule)}, ${keyOf(c)}`),
       el(
         "span",
         { class: "under" },
