@@ -269,7 +269,7 @@ func TestPoliciesAgainstModels(t *testing.T) {
 	}
 }
 
-// With its last hits a key also forgets their date, under every policy but cells, though the clock is before it.
+// With its last hits a key forgets their date, too, though the clock is before it, under every exact policy.
 func TestTheLastHitsTakeTheirDateAlong(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
