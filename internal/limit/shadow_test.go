@@ -27,10 +27,8 @@ func TestShadowAgrees(t *testing.T) {
 	for _, b := range []backend{backends[0], backends[2]} {
 		client := b.start(t)
 		worlds, refused, allowed, given := 0, 0, 0, int64(0)
-		rapid.Check(t, func(rt *rapid.T) {
-			if worlds++; enough(worlds, 60) {
-				return
-			}
+		playSchedules(t, 60, func() bool { return allowed > 0 && refused > 0 && given > 0 }, func(rt *rapid.T) {
+			worlds++
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
 			policy := rapid.SampledFrom(append(Policies(), Concurrent)).Draw(rt, "policy")
 			most := rapid.OneOf(rapid.Int64Range(1, 6), rapid.Just(int64(60))).Draw(rt, "max")
@@ -87,9 +85,6 @@ func TestShadowAgrees(t *testing.T) {
 			}
 		})
 		t.Logf("%s: %d allowed, %d refused, %d hits given back", b.name, allowed, refused, given)
-		if allowed == 0 || refused == 0 || given == 0 {
-			t.Error("the schedules miss what they are for")
-		}
 	}
 }
 

@@ -11,13 +11,30 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
 )
 
-// enough reports whether a test has drawn enough schedules for make test. make test-all and make
-// simulate-limits draw all.
-func enough(round, few int) bool { return round > few && !stack.All() }
+// playSchedules draws schedules and plays them. make test plays few of them, and more until all is reached: by
+// chance, few can miss what they are for. make test-all and make simulate-limits play all that they draw.
+func playSchedules(t *testing.T, few int, all func() bool, play func(*rapid.T)) {
+	t.Helper()
+	played, failed := 0, false // once one has failed, all that make it smaller are played
+	for round := 0; round < 6 && (round == 0 || !all()); round++ {
+		rapid.Check(t, func(rt *rapid.T) {
+			if played++; played <= few || failed || stack.All() || !all() {
+				before := failed
+				failed = true
+				play(rt)
+				failed = before
+			}
+		})
+	}
+	if !all() {
+		t.Error("the schedules miss what they are for")
+	}
+}
 
 // worldStart is the beginning of a cell of every window of the tests.
 const worldStart = 1_763_788_800_000

@@ -135,25 +135,32 @@ func (s server) test(short bool) (row string, ok bool) {
 			cmd.Env = append(env, "TEST_ALL=1") // some of them are only in make test-all
 		}
 		out, err := cmd.Output()
-		seen, before := map[string]bool{}, len(failures)
+		seen, printed, before := map[string]bool{}, map[string]string{}, len(failures)
 		lines := bufio.NewScanner(bytes.NewReader(out))
 		lines.Buffer(nil, 1<<24)
 		for lines.Scan() {
-			var event struct{ Action, Test string }
-			if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" || strings.Contains(event.Test, "/") {
+			var event struct{ Action, Test, Output string }
+			if json.Unmarshal(lines.Bytes(), &event) != nil {
 				continue
 			}
-			seen[event.Test] = true
+			test, part, _ := strings.Cut(event.Test, "/")
+			printed[test] += event.Output
+			if test == "" || part != "" {
+				continue
+			}
+			seen[test] = true
 			switch event.Action {
 			case "pass":
 				passed++
+				delete(printed, test)
 			case "skip":
 				skipped++
 				if p.tests != "" {
-					failures = append(failures, event.Test+" (skipped)")
+					failures = append(failures, test+" (skipped)")
 				}
 			case "fail":
-				failures = append(failures, event.Test)
+				failures = append(failures, test)
+				log.Print(printed[test])
 			}
 		}
 		for _, test := range strings.Fields(p.tests) {
@@ -163,9 +170,7 @@ func (s server) test(short bool) (row string, ok bool) {
 		}
 		if err != nil && len(failures) == before {
 			failures = append(failures, p.packages)
-		}
-		if err != nil {
-			_ = os.WriteFile(fmt.Sprintf("%s-%s.json", folder, filepath.Base(p.packages)), out, 0o644)
+			log.Print(printed[""])
 		}
 	}
 	result := fmt.Sprintf("%d s", int(time.Since(began).Seconds()))
