@@ -16,8 +16,8 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// playSchedules draws schedules and plays them. make test plays few of them, and more until all is reached: by
-// chance, few can miss what they are for. make test-all and make simulate-limits play all that they draw.
+// playSchedules draws schedules and plays them. make test plays few, and more until all has been reached: few
+// can miss by chance what they are for. make test-all and make simulate-limits play all that they draw.
 func playSchedules(t *testing.T, few int, all func() bool, play func(*rapid.T)) {
 	t.Helper()
 	played, failed := 0, false // once one has failed, all that make it smaller are played
