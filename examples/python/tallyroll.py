@@ -14,7 +14,8 @@ class Server:
         self.path, self.idle = parts.path.rstrip("/"), queue.LifoQueue()
 
     def post(self, path, body, headers):
-        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced."""
+        """Returns status, headers and body. A connection that the other side has closed meanwhile is replaced, and
+        the request repeated. If the server ended in between, a take without an id may count twice."""
         while True:
             try:
                 connection, used = self.idle.get_nowait(), True

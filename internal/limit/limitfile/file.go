@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -221,7 +222,8 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 	if err != nil {
 		return c, err
 	}
-	for i, into := range []*limit.CounterName{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse} {
+	names := []*limit.CounterName{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse}
+	for i, into := range names {
 		name := countForm[i].Name
 		field := fields[name]
 		if field == nil {
@@ -234,6 +236,14 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 			return c, yamlfile.Errorf(field.Line, "count: %s: %q: must be text that ends with .{key}, such as "+
 				"usage.{limit}.{key}: at most %d bytes before {key}, a dot after {limit}, and no other braces", name,
 				field.Value, limit.MaxCounterPrefix)
+		}
+		for j, other := range names[:i] {
+			before := other.Prefix(l.Name)
+			if before != "" && (strings.HasPrefix(prefix, before) || strings.HasPrefix(before, prefix)) {
+				return c, yamlfile.Errorf(field.Line, "count: %s: %q: must not share counters with %s, %q: begin neither "+
+					"with the other, such as usage.{limit}.{key} and refused.{limit}.{key}", name, field.Value,
+					countForm[j].Name, *other)
+			}
 		}
 	}
 	if c == (limit.Count{}) {
