@@ -78,15 +78,32 @@ func (n *NATSEmbedded) Start() {
 	if n.srv != nil {
 		n.t.Fatal("start NATS: it runs already")
 	}
-	opts := n.opts.Clone() // a server completes its options in place
-	srv, err := server.NewServer(opts)
-	require.NoError(n.t, err, "start NATS")
-	srv.Start()
-	n.srv = srv
-	if !srv.ReadyForConnections(Hung) {
-		n.t.Fatalf("start NATS: not ready on %s after %v", n.URL(), Hung)
-	}
+	Eventually(n.t, "the start of NATS", func() (bool, string) {
+		srv, err := server.NewServer(n.opts.Clone()) // a server completes its options in place
+		require.NoError(n.t, err, "start NATS")
+		var failed fatalLog
+		srv.SetLogger(&failed, false, false)
+		srv.Start()
+		n.srv = srv
+		if failed.text == "" {
+			return srv.ReadyForConnections(Hung), "not ready on " + n.URL()
+		}
+		n.stop()
+		// A child that was just forked may still have the socket with which FreePort tried the port.
+		require.Contains(n.t, failed.text, "address already in use", "start NATS")
+		return false, failed.text
+	})
 }
+
+// fatalLog keeps why a server could not start. The server's own log would end the test process.
+type fatalLog struct{ text string }
+
+func (l *fatalLog) Fatalf(format string, args ...any) { l.text = fmt.Sprintf(format, args...) }
+func (l *fatalLog) Errorf(string, ...any)             {}
+func (l *fatalLog) Warnf(string, ...any)              {}
+func (l *fatalLog) Noticef(string, ...any)            {}
+func (l *fatalLog) Debugf(string, ...any)             {}
+func (l *fatalLog) Tracef(string, ...any)             {}
 
 // Reload changes options of the running server, as SIGHUP does with the settings in a file.
 func (n *NATSEmbedded) Reload(change func(*server.Options)) {
