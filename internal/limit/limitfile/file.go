@@ -240,8 +240,8 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 		for j, other := range names[:i] {
 			before := other.Prefix(l.Name)
 			if before != "" && (strings.HasPrefix(prefix, before) || strings.HasPrefix(before, prefix)) {
-				return c, yamlfile.Errorf(field.Line, "count: %s: %q: must not share counters with %s, %q: begin neither "+
-					"with the other, such as usage.{limit}.{key} and refused.{limit}.{key}", name, field.Value,
+				return c, yamlfile.Errorf(field.Line, "count: %s: %q: must not share counters with %s, %q: begin "+
+					"neither with the other, such as usage.{limit}.{key} and refused.{limit}.{key}", name, field.Value,
 					countForm[j].Name, *other)
 			}
 		}
