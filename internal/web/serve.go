@@ -92,16 +92,16 @@ func (l Leaving) HandleReady(mux *http.ServeMux, path string, why func(context.C
 }
 
 // Serve answers HTTP on the listener until ctx ends, or HTTPS with a certificate. Requests under way then
-// have five seconds. A handler that answers for longer than WriteTimeout must move its own deadline.
+// have five seconds. A handler that answers for longer than WriteTimeout must move its own deadline. A header
+// has as long as a whole request, because a browser connects first, and a slow one asks seconds later.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Certificate,
 	options ...func(*http.Server)) error {
 	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		Handler:        h,
+		ReadTimeout:    15 * time.Second,
+		WriteTimeout:   30 * time.Second,
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
 	}
 	for _, set := range options {
 		set(srv)
