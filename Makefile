@@ -61,11 +61,11 @@ tested:
 	@$(RUNNER) -- $(BUILD_TESTED)
 
 # Chromium's tests run after the others: it drops all its connections if a network comes or goes on the machine, and the
-# image tests make networks. Three at once take less time than eight, with which tabs wait for a processor for seconds.
+# image tests make networks. Four at once take less time than eight, with which tabs wait for a processor for seconds.
 test-machine: export TEST_ALL := 1
 test-machine: redis tested ## the tests of deploy/ and the page, which need Docker, Chromium, nginx, Caddy, Prometheus and Alertmanager; prints what it skips
 	$(OUTSIDE) ./tests/deploy
-	$(OUTSIDE) -parallel 3 ./tests/page
+	$(OUTSIDE) -parallel 4 ./tests/page
 	cd $(TOOLS) && $(OUTSIDE) ./...
 	@git describe --tags --match 'v[0-9]*' >/dev/null 2>&1 || echo "SKIPPED: the comparison of the OpenAPI documents with those of the last release (deploy/tools/openapi): this clone has no tag of a release (git fetch --tags, if there are releases)"
 	@command -v dpkg >/dev/null && [ "$$(id -u)" = 0 ] || echo "SKIPPED: installing the Debian package (deploy/tools/release), which needs dpkg and root"
