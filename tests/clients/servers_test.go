@@ -183,8 +183,12 @@ func TestExamplesKeepTheirConnections(t *testing.T) {
 				})
 			}
 			require.NoError(t, group.Wait())
-			require.Greater(t, answered.Load(), int64(clients*requests/2)) // fewer than all if a busy machine made it fail open
-			require.Less(t, opened.Load(), answered.Load()/4, "connections for %d requests", answered.Load())
+			for i := 0; i < clients*requests && answered.Load() < clients*requests; i++ { // on a busy machine some failed open
+				_, _, err := stack.Do(http.MethodPost, url, map[string]any{"max_tokens": 1})
+				require.NoError(t, err)
+			}
+			require.GreaterOrEqual(t, answered.Load(), int64(clients*requests))
+			require.Less(t, opened.Load(), int64(clients*requests/4), "connections for %d requests", answered.Load())
 		})
 	}
 }
