@@ -33,7 +33,7 @@ const (
 	sendMicros     = 1.8     // of a worker per command
 	streamRate     = 125_000 // hits per second of a stream, so that it stays far from its end
 	hashBytes      = 180     // of a hash with a field, its place and its expiry included
-	logBytes       = 210     // of a log without hits; its place and its expiry are 26 to 52 of them, as its table has just doubled or will
+	logBytes       = 210     // of a log without hits; its places in Redis's tables, which double, are 16 to 32 of them
 	hitBytes       = 3.5     // of a hit in a log, with what the allocator rounds up
 	nameBytes      = 110
 )

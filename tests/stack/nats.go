@@ -86,7 +86,8 @@ func (n *NATSEmbedded) Start() {
 		srv.Start()
 		n.srv = srv
 		if failed.text == "" {
-			return srv.ReadyForConnections(Hung), "not ready on " + n.URL()
+			require.True(n.t, srv.ReadyForConnections(Hung), "start NATS: not ready on %s after %v", n.URL(), Hung)
+			return true, ""
 		}
 		n.stop()
 		// A child that was just forked may still have the socket with which FreePort tried the port.
