@@ -28,20 +28,25 @@ import (
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/query"
 	"tallyroll/internal/watch"
+	"tallyroll/internal/web"
 	"tallyroll/internal/worker"
 )
 
 func main() {
 	var o options
 	flag.Usage = func() {
+		if slices.Contains(os.Args, "--help") || slices.Contains(os.Args, "-h") {
+			flag.CommandLine.SetOutput(os.Stdout)
+		}
 		fmt.Fprint(flag.CommandLine.Output(), "dev runs all of Tallyroll on loopback: NATS, Redis, a worker, the "+
-			"services collect and query with four limits, watch with two rules, and a small load.\n\n")
+			"services collect and query with four limits,\nwatch with two rules, and a small load.\n\n")
 		flag.PrintDefaults()
 		fmt.Fprint(flag.CommandLine.Output(), "\nThe variables of ingest, collect, query and watch (see their --help) "+
 			"apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
-	flag.StringVar(&o.dir, "dir", "", "keep the data in this `directory` (default: a temporary one, removed at the end)")
+	flag.StringVar(&o.dir, "dir", "",
+		"keep the data in this `directory` (default: a temporary one, removed at the end)")
 	version := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *version {
@@ -89,7 +94,7 @@ func (o options) run(ctx context.Context) (err error) {
 		"WATCH_ADDR=" + address(9092),
 		"INGEST_WORKER=dev",
 		// These are about another server than the embedded one.
-		"NATS_CONTEXT=", "NATS_NKEY=", "NATS_INBOX_PREFIX=", "NATS_JS_DOMAIN=", "NATS_JS_API_PREFIX=",
+		"NATS_NKEY=", "NATS_INBOX_PREFIX=", "NATS_JS_DOMAIN=", "NATS_JS_API_PREFIX=",
 	}
 	if os.Getenv("LOG_LEVEL") == "" {
 		settings = append(settings, "LOG_LEVEL=warn")
@@ -143,7 +148,7 @@ func (o options) run(ctx context.Context) (err error) {
 		group.Go(func() error { return collect.Run(ctx, hits, log, nil) })
 		group.Go(func() error { return query.Run(ctx, answers, log, nil) })
 		group.Go(func() error { return watch.Run(ctx, alerts, log, nil) })
-		for _, addr := range []string{hits.Addr, answers.Addr, alerts.Addr} {
+		for _, addr := range []web.Address{hits.Addr, answers.Addr, alerts.Addr} {
 			if err := waitReady(ctx, addr); err != nil {
 				return ignoreCancelled(err)
 			}
@@ -153,7 +158,7 @@ func (o options) run(ctx context.Context) (err error) {
 		if o.noLoad {
 			return nil
 		}
-		group.Go(func() error { return takeFromLimits(ctx, "http://"+answers.Addr) })
+		group.Go(func() error { return takeFromLimits(ctx, "http://"+answers.Addr.String()) })
 		return ignoreCancelled(load(ctx, nats.ClientURL(), ingest.NATS.Access))
 	})
 	return group.Wait()
@@ -195,9 +200,9 @@ func (f demoFile) write(dir string) (path string, err error) {
 	return path, err
 }
 
-func waitReady(ctx context.Context, addr string) error {
-	return wait.Until(ctx, zerolog.Nop(), addr, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", nil)
+func waitReady(ctx context.Context, addr web.Address) error {
+	return wait.Until(ctx, zerolog.Nop(), addr.String(), func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr.String()+"/readyz", nil)
 		if err != nil {
 			return err
 		}
@@ -213,7 +218,7 @@ func waitReady(ctx context.Context, addr string) error {
 	})
 }
 
-type addresses struct{ ingest, query, collect, watch string }
+type addresses struct{ ingest, query, collect, watch web.Address }
 
 func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, rules, limits string) {
 	data := "in memory and " + dir + ", removed at the end (--dir keeps it)"

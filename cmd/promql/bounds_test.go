@@ -191,7 +191,7 @@ func TestSelectorsAreSummed(t *testing.T) {
 	if strings.Count(string(answer.Data), "shop") != 6 || strings.Contains(string(answer.Data), "web") || len(answer.Warnings) != 1 {
 		t.Errorf("names of two selectors: %s %q", answer.Data, answer.Warnings)
 	}
-	one := `sum(sum_over_time(tallyroll_hits{key="shop.1"}[18h]))` // 73 cells: those of 15 minutes are held for 24 hours
+	one := `sum(max_over_time(tallyroll_hits{key="shop.1"}[18h]))` // 73 cells: those of 15 minutes are held for 24 hours
 	for expr, want := range map[string]int{one: http.StatusOK, one + "+" + one: http.StatusUnprocessableEntity} {
 		status, answer := get(t, promql, "query", url.Values{"query": {expr}, "time": {at.Format(time.RFC3339)}})
 		if status != want || want != http.StatusOK && !strings.Contains(answer.Error, "PROMQL_MAX_SAMPLES") {

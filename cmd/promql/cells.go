@@ -229,24 +229,32 @@ func buildWarnings(sel selection, parts []part) annotations.Annotations {
 			"a whole cell or none; use a range of %s or more, or a later start", human.FormatDuration(sel.window), cell,
 			cell))
 	}
-	if s := slices.MinFunc(parts[0].series, func(a, b window.Series) int {
-		return cmp.Compare(a.AsOf, b.AsOf)
-	}); s.Asked.Outruns(s.AsOf) {
-		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown",
-			time.UnixMilli(s.AsOf).UTC().Format(time.RFC3339)))
-	}
+	last := slices.MinFunc(parts[0].series, func(a, b window.Series) int { return cmp.Compare(a.AsOf, b.AsOf) })
+	warnIfBehind(out, last.Asked, last.AsOf)
 	for _, s := range parts[0].series {
-		if s.Complete {
-			continue
-		}
-		if s.CountingSince > s.Range.From {
-			out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier "+
-				"hits, only those that carried their own time are counted", annotations.PromQLInfo,
-				time.UnixMilli(s.CountingSince).UTC().Format(time.RFC3339)))
-			continue
-		}
+		warnOfLosses(out, s.Complete, s.Range.From, s.CountingSince)
+	}
+	return *out
+}
+
+// warnIfBehind warns if no worker has counted lately.
+func warnIfBehind(out *annotations.Annotations, asked window.Range, asOf int64) {
+	if asked.Outruns(asOf) {
+		out.Add(fmt.Errorf("hits stored after %s are not counted yet, but this query reads on: their number is unknown",
+			time.UnixMilli(asOf).UTC().Format(time.RFC3339)))
+	}
+}
+
+// warnOfLosses warns if an answer that begins at from is not complete.
+func warnOfLosses(out *annotations.Annotations, complete bool, from, countingSince int64) {
+	switch {
+	case complete:
+	case countingSince > from:
+		out.Add(fmt.Errorf("%w: counting began at %s, after the beginning of what this query reads: of earlier "+
+			"hits, only those that carried their own time are counted", annotations.PromQLInfo,
+			time.UnixMilli(countingSince).UTC().Format(time.RFC3339)))
+	default:
 		out.Add(fmt.Errorf("hits are known to be missing from the time that this query reads: /v1/total of query has " +
 			"complete false"))
 	}
-	return *out
 }

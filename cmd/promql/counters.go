@@ -130,28 +130,23 @@ func newTooManyNames(prefix string, limit int) error {
 	if prefix != "" {
 		scope = fmt.Sprintf("this query scans all counters that begin with %q", prefix)
 	}
-	return newRefusal(`%s, which are more than the %d allowed (PROMQL_MAX_COUNTERS): list them with key="a" or key=~"a|b", or require a longer prefix, as in key=~"shop\\..*"; /v1/top of query has the largest counters`, scope, limit)
+	const list = `list them with key="a" or key=~"a|b", or require a longer prefix, as in key=~"shop\\..*"`
+	return newRefusal("%s, which are more than the %d allowed (PROMQL_MAX_COUNTERS): "+list+
+		"; /v1/top of query has the largest counters", scope, limit)
 }
 
 // listNames returns at most limit names with a prefix, in order, and whether there are more.
 func (q *querier) listNames(ctx context.Context, prefix string, limit int) (names []string, more bool, err error) {
-	question := read.NamesQuestion{Prefix: prefix, Limit: min(limit+1, namesPage)}
-	for {
-		page, err := readRedis(ctx, func(ctx context.Context) (read.Names, error) {
+	found, err := read.AllNames(ctx, func(ctx context.Context, question read.NamesQuestion) (read.Names, error) {
+		question.Limit = min(question.Limit, namesPage)
+		return readRedis(ctx, func(ctx context.Context) (read.Names, error) {
 			return q.service.counters.Names(ctx, question)
 		})
-		if err != nil {
-			return nil, false, err
-		}
-		names = append(names, page.Counters...)
-		if len(names) > limit {
-			return names[:limit], true, nil
-		}
-		if page.Next == "" {
-			return names, false, nil
-		}
-		question.After = page.Next
+	}, read.NamesQuestion{Prefix: prefix}, limit)
+	if len(found.Counters) > limit {
+		return found.Counters[:limit], true, err
 	}
+	return found.Counters, false, err
 }
 
 // namesPage is how many names are read at a time; each costs up to four hash reads with the default tiers.

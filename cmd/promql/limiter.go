@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"runtime"
@@ -23,9 +22,8 @@ func newRequestLimiter(s Settings) requestLimiter {
 	return requestLimiter{make(chan struct{}, s.MaxRequests), make(chan struct{}, s.Concurrency)}
 }
 
-// limitRequests refuses a request if there are too many. Otherwise it reads the form, of the URL and of a
-// POST's body, waits for a slot, and runs the query, all within the time that the request and the settings
-// allow.
+// limitRequests refuses a request if there are too many. Otherwise it parses the form, waits for a slot, and
+// runs the query, all within the time that the request and the settings allow.
 func (s *service) limitRequests(run queryFunc) encoder {
 	encode := encodeResult(run)
 	return func(r *http.Request) ([]byte, error) {
@@ -100,16 +98,10 @@ func (s *service) awaitCounting(ctx context.Context, header http.Header) error {
 }
 
 func (s *service) readForm(r *http.Request) error {
-	err := r.ParseForm()
-	var large *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &large):
-		return &apiError{http.StatusRequestEntityTooLarge, "bad_data",
-			fmt.Sprintf("the form is too large: at most %d bytes are allowed", large.Limit)}
+	if err := r.ParseForm(); err != nil {
+		return newBadData("the form cannot be read: %v", err)
 	}
-	return newBadData("the form cannot be read: %v", err)
+	return nil
 }
 
 // memoryLimit is the process's memory limit in bytes: GOMEMLIMIT, or else what the settings need. Go collects
@@ -135,38 +127,45 @@ func setMemoryLimit(s Settings) memoryLimit {
 	return memoryLimit(debug.SetMemoryLimit(-1))
 }
 
-// watch returns a context that ends with errMemory if three quarters of the limit are in use, until stop.
+// watch returns a context that ends with errMemory if three quarters of the limit are in use, until stop. A
+// query that ends before the first check costs no goroutine.
 func (m memoryLimit) watch(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})
-	go func() {
+	first := time.AfterFunc(watchEvery, func() {
 		defer close(done)
-		ticker := time.NewTicker(watchEvery)
-		defer ticker.Stop()
-		for _, lastCollection := readMemoryInUse(); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			bytes, collection := readMemoryInUse()
-			if collection != lastCollection && m.isNear(bytes) {
-				runtime.GC() // pools keep memory of ended queries in use for one more collection
-				if bytes, collection = readMemoryInUse(); m.isNear(bytes) {
-					cancel(errMemory)
-					return
-				}
-			}
-			lastCollection = collection
-		}
-	}()
+		m.endIfShort(ctx, cancel)
+	})
 	return ctx, func() {
 		isShort := errors.Is(context.Cause(ctx), errMemory)
 		cancel(nil)
-		<-done
+		if !first.Stop() {
+			<-done
+		}
 		if isShort {
 			debug.FreeOSMemory() // before the next query begins
 		}
+	}
+}
+
+func (m memoryLimit) endIfShort(ctx context.Context, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for _, lastCollection := readMemoryInUse(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		bytes, collection := readMemoryInUse()
+		if collection != lastCollection && m.isNear(bytes) {
+			runtime.GC() // pools keep memory of ended queries in use for one more collection
+			if bytes, collection = readMemoryInUse(); m.isNear(bytes) {
+				end(errMemory)
+				return
+			}
+		}
+		lastCollection = collection
 	}
 }
 

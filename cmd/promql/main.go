@@ -1,7 +1,7 @@
 // Promql serves Prometheus's query API, for Grafana's built-in data source, from the counters of a namespace.
 // It is a Go module of its own, because the engine brings many others along.
 //
-//	HTTP ─▶ limiter ─▶ parameters, bounds ─▶ promql.Engine ─▶ querier (counters, cells) ─▶ window ─▶ Redis
+//	HTTP ─▶ limiter ─▶ parameters, bounds ─▶ promql.Engine ─▶ querier (totals, cells) ─▶ window ─▶ Redis
 package main
 
 import (

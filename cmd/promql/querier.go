@@ -22,9 +22,10 @@ import (
 // querier answers one query's selectors, as its own storage.Queryable. The engine calls Select sequentially.
 type querier struct {
 	service      *service
-	layout       window.Layout
-	countersRead int // counters that all selectors have read or scanned
-	samplesRead  int // samples that all selectors have read
+	layout       window.Layout // empty if no selector needs it
+	untilNow     int64         // the moment of a query without a time (Unix milliseconds): it ends now; else 0
+	countersRead int           // counters that all selectors have read or scanned
+	samplesRead  int           // samples that all selectors have read
 }
 
 // newQuerier reads the layout, which also shows whether Redis can answer.
@@ -40,8 +41,12 @@ func (q *querier) Querier(int64, int64) (storage.Querier, error) { return q, nil
 func (q *querier) Close() error                                  { return nil }
 
 // lookback is how far back a selector without a range searches for a complete cell: the longest cell and the
-// lag allowed for as_of. Stale markers end a series earlier (newStaleMarker).
+// lag allowed for as_of. Stale markers end a series earlier (newStaleMarker). Without a layout, no selector
+// needs it.
 func (q *querier) lookback() time.Duration {
+	if len(q.layout.Tiers) == 0 {
+		return 0
+	}
 	longest := q.layout.Tiers[len(q.layout.Tiers)-1].Cell
 	if n := len(q.layout.UniqueTiers); n > 0 {
 		longest = max(longest, q.layout.UniqueTiers[n-1].Cell)
@@ -54,9 +59,6 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 	matchers ...*labels.Matcher) storage.SeriesSet {
 	_, metrics := splitMatchers(matchers, metricName)
 	all := &seriesSet{at: -1}
-	if slices.Equal(metrics, []string{allName}) && !q.layout.Sparse {
-		all.warnings = annotations.New().Add(window.ErrNoSum)
-	}
 	for _, metric := range q.filterMetrics(ctx, metrics) {
 		counters, err := q.findCounters(ctx, metric, matchers)
 		if err != nil {
@@ -77,7 +79,11 @@ func (q *querier) Select(ctx context.Context, sorted bool, hints *storage.Select
 func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, metric string,
 	counters []string) (*seriesSet, error) {
 	if hints.Func != seriesOnly {
-		return q.readCells(ctx, counters, q.newSelection(metric, hints))
+		sel := q.newSelection(metric, hints)
+		if sel.isTotal() {
+			return q.readTotals(ctx, counters, sel)
+		}
+		return q.readCells(ctx, counters, sel)
 	}
 	nonEmpty, err := q.filterNonEmpty(ctx, metric, counters)
 	set := &seriesSet{}
@@ -92,7 +98,7 @@ func (q *querier) readMetric(ctx context.Context, hints *storage.SelectHints, me
 func (q *querier) filterMetrics(ctx context.Context, metrics []string) []string {
 	return slices.DeleteFunc(slices.Clone(metrics), func(metric string) bool {
 		return metric == uniqueName && len(q.layout.UniqueTiers) == 0 ||
-			metric == allName && (!q.layout.Sparse || len(metrics) > 1 && access.From(ctx).HasPrefixes())
+			metric == allName && len(metrics) > 1 && access.From(ctx).HasPrefixes()
 	})
 }
 

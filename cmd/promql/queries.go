@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,6 +28,7 @@ type queryData struct {
 type timeRange struct {
 	start, end time.Time
 	step       time.Duration // 0: one moment
+	endsNow    bool          // that moment is now
 }
 
 func (s *service) query(r *http.Request) (result, error) {
@@ -35,7 +37,7 @@ func (s *service) query(r *http.Request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return s.evaluate(r, timeRange{start: at, end: at})
+	return s.evaluate(r, timeRange{start: at, end: at, endsNow: r.FormValue("time") == ""})
 }
 
 func (s *service) queryRange(r *http.Request) (result, error) {
@@ -51,7 +53,7 @@ func (s *service) queryRange(r *http.Request) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	period := timeRange{start, end, step}
+	period := timeRange{start: start, end: end, step: step}
 	switch points := end.Sub(start).Milliseconds() / step.Milliseconds(); {
 	case end.Before(start):
 		return result{}, newBadData("invalid parameter %q: must not be before start", "end")
@@ -68,12 +70,18 @@ func (s *service) evaluate(r *http.Request, period timeRange) (result, error) {
 		return result{}, err
 	}
 	text := r.FormValue("query")
-	if err := s.checkQuery(text, period); err != nil {
-		return result{}, err
-	}
-	q, err := s.newQuerier(r.Context())
+	expr, err := s.parseQuery(text, period)
 	if err != nil {
 		return result{}, err
+	}
+	q := &querier{service: s}
+	if needsLayout(expr) {
+		if q, err = s.newQuerier(r.Context()); err != nil {
+			return result{}, err
+		}
+	}
+	if period.endsNow {
+		q.untilNow = period.end.UnixMilli()
 	}
 	query, err := q.newQuery(r.Context(), text, period)
 	if err != nil {
@@ -96,15 +104,33 @@ func (s *service) evaluate(r *http.Request, period timeRange) (result, error) {
 	return out, nil
 }
 
-// checkQuery refuses invalid queries, and subqueries with too many steps, which the engine would allocate
+// needsLayout reports whether a query needs the layout before its selectors read: for its lookback, to know
+// whether there are uniques, or to show that Redis can answer. That is a round trip which other queries save.
+func needsLayout(expr parser.Expr) bool {
+	selectors, ranges, uniques := 0, 0, false
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.MatrixSelector:
+			ranges++ // of the selector below it
+		case *parser.VectorSelector:
+			selectors++
+			_, metrics := splitMatchers(n.LabelMatchers, metricName)
+			uniques = uniques || slices.Contains(metrics, uniqueName)
+		}
+		return nil
+	})
+	return selectors == 0 || ranges < selectors || uniques
+}
+
+// parseQuery refuses invalid queries, and subqueries with too many steps, which the engine would allocate
 // before it counts samples.
-func (s *service) checkQuery(text string, period timeRange) error {
+func (s *service) parseQuery(text string, period timeRange) (parser.Expr, error) {
 	if err := s.checkSize("query", text); err != nil {
-		return err
+		return nil, err
 	}
 	expr, err := s.parser.ParseExpr(text)
 	if err != nil {
-		return newBadData("invalid parameter %q: %v", "query", err)
+		return nil, newBadData("invalid parameter %q: %v", "query", err)
 	}
 	var refusal error
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
@@ -113,7 +139,7 @@ func (s *service) checkQuery(text string, period timeRange) error {
 		}
 		return refusal
 	})
-	return refusal
+	return expr, refusal
 }
 
 const subqueryStep = time.Minute

@@ -179,8 +179,9 @@ func TestAnswersWarnOfWhatIsWrongForTheMetric(t *testing.T) {
 		`sum_over_time(tallyroll_hits[12h])`:     "known to be missing",
 		`sum_over_time(tallyroll_hits[9h])`:      "",
 		`rate(tallyroll_hits[1h])`:               "rate() is wrong for it",
-		`sum_over_time(tallyroll_hits[10m])`:     "shorter than the cells of 15m",
-		`sum_over_time(tallyroll_hits[15m])`:     "",
+		`max_over_time(tallyroll_hits[10m])`:     "shorter than the cells of 15m",
+		`max_over_time(tallyroll_hits[15m])`:     "",
+		`sum_over_time(tallyroll_hits[10m])`:     "", // a total, with bounds
 		`sum_over_time(tallyroll_hits[1h])/3600`: "",
 	} {
 		status, answer := get(t, promql, "query", url.Values{"query": {expr}, "time": {at.Format(time.RFC3339)}})

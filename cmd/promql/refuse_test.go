@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ func TestMatchersSelectWithoutReadingExcludedNames(t *testing.T) {
 	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, "reads 7 counters") {
 		t.Errorf("two selectors, the other way round: %d %+v", status, answer)
 	}
-	status, answer = get(t, promql, "query", url.Values{"query": {`sum_over_time(tallyroll_hits{key=~"shop.*"}[20h])`}})
+	status, answer = get(t, promql, "query", url.Values{"query": {`max_over_time(tallyroll_hits{key=~"shop.*"}[20h])`}})
 	if status != http.StatusUnprocessableEntity || !strings.Contains(answer.Error, "PROMQL_MAX_SAMPLES") {
 		t.Errorf("too many samples: %d %+v", status, answer)
 	}
@@ -260,4 +261,21 @@ func TestQueryEndsAtItsTimeout(t *testing.T) {
 	if status != http.StatusOK && (status != http.StatusServiceUnavailable || answer.ErrorType != "timeout") {
 		t.Errorf("with a timeout of its own: %d %+v", status, answer)
 	}
+}
+
+// Forms that do not end take no more memory than the budget has, and no slot of the limiter.
+func TestUnfinishedFormsStayWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	redis := stack.Redis(t)
+	seed(t, redis.Client(), time.Now(), counted{"a", time.Now().Add(-time.Minute), 1})
+	s := newTestService(t, redis, func(settings *Settings) { settings.MaxRequests = 1 })
+	defer s.engine.Close()
+	server := httptest.NewServer(s.handler())
+	defer server.Close()
+	stack.HoldUnfinishedBodies(t, server, s.bodies, 64<<20, "/api/v1/query", 350, 200<<10, func() {
+		resp, err := http.PostForm(server.URL+"/api/v1/query", url.Values{"query": {"1"}})
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	})
 }

@@ -58,7 +58,7 @@ func seedFrom(t testing.TB, client redis.UniversalClient, cursor window.Cursor, 
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
-	layout := window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers(t), Shards: 4, Sparse: true}
+	layout := window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers(t), Shards: 4}
 	ctx, store := t.Context(), schema.NewStore(client, namespace)
 	require.NoError(t, store.EnsureLayout(ctx, layout))
 	require.NoError(t, store.AddStream(ctx, "HITS"))

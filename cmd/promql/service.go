@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -40,8 +41,9 @@ type service struct {
 	limiter  requestLimiter
 	fresh    *fresh.Watcher
 	memory   memoryLimit
+	bodies   *web.Budget
 	parser   parser.Parser
-	failures zerolog.Logger // sampled, because clients decide how often something fails
+	failures zerolog.Logger // program.Sampled
 }
 
 // run listens at once, even without Redis, and answers until ctx ends and SHUTDOWN_DELAY, during which it is
@@ -58,14 +60,13 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	defer s.engine.Close()
 	s.server.Leaving, s.memory = leaving, setMemoryLimit(settings)
-	listeners, err := settings.addresses().Listen(s.server.Files)
+	listeners, err := settings.Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
-		settings.Redis.Namespace).
-		Int("tokens", s.tokens.Count()).Int64("memory_limit", int64(s.memory)).Str("url",
-		listeners.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).
+		Str("namespace", settings.Redis.Namespace).Int("tokens", s.tokens.Count()).
+		Int64("memory_limit", int64(s.memory)).Str("url", listeners.URL()).Msg("started")
 	setWriteTimeout := func(srv *http.Server) { srv.WriteTimeout = settings.Timeout + 20*time.Second }
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
@@ -93,7 +94,8 @@ func newService(reader *read.Reader, settings Settings, log zerolog.Logger) (*se
 	return &service{
 		settings: settings, reader: reader, counters: scope.Authorize(erase.Eraser{Reader: reader}), tokens: tokens,
 		parser: p, limiter: newRequestLimiter(settings), memory: math.MaxInt64,
-		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
+		bodies: web.BodyBudget(),
+		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr.Set()},
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:     slog.New(slog.DiscardHandler), // it only logs errors that it also returns
 			MaxSamples: settings.MaxSamples,
@@ -168,10 +170,30 @@ func (s *service) addMiddleware(mux *http.ServeMux) http.Handler {
 				return
 			}
 			r = r.WithContext(access.With(r.Context(), token))
-			r.Body = http.MaxBytesReader(w.ResponseWriter, r.Body, s.settings.maxBody())
+			if r.Method == http.MethodPost {
+				// before the limiter, so that a slow client needs no slot of it
+				body, err := s.bodies.ReadBody(w, r, s.settings.maxBody())
+				if err != nil {
+					writeError(w, s.formError(err))
+					return
+				}
+				defer body.Close()
+				r.Body = http.MaxBytesReader(w, body, s.settings.maxBody()) // else ParseForm has a bound of its own
+			}
 		}
 		compressed.ServeHTTP(w, r)
 	})
+}
+
+func (s *service) formError(err error) *apiError {
+	switch {
+	case errors.Is(err, web.ErrLarge):
+		return &apiError{http.StatusRequestEntityTooLarge, "bad_data",
+			fmt.Sprintf("the form is too large: at most %d bytes are allowed", s.settings.maxBody())}
+	case errors.Is(err, web.ErrNoRoom):
+		return newUnavailable("too many forms are under way: retry in a second")
+	}
+	return newBadData("the form cannot be read: %v", err)
 }
 
 // maxBody bounds a POST's form in bytes: a query with each byte written as %XX, and other parameters.
@@ -183,15 +205,11 @@ type Settings struct {
 	Log      program.Log
 	Shutdown web.Shutdown
 
-	Addr        string         `env:"PROMQL_ADDR" envDefault:"127.0.0.1:9091" help:"where HTTP listens, host:port"`
-	Hosts       web.Hosts      `env:"PROMQL_HOSTS" help:"public host names that requests may use, comma-separated, such as promql.example.com; * allows any; addresses, names of one part and private names such as *.internal are always allowed, and nothing is checked with tokens or over HTTPS"`
-	TLSCert     string         `env:"PROMQL_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with PROMQL_TLS_KEY; both files are read again when they change"`
-	TLSKey      string         `env:"PROMQL_TLS_KEY" help:"the private key of PROMQL_TLS_CERT (PEM)"`
-	TLSClientCA string         `env:"PROMQL_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate signed by one of them, also for /healthz; needs PROMQL_TLS_CERT; read again when it changes"`
-	Tokens      setting.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
-	TokensFile  string         `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
+	web.Addresses `envPrefix:"PROMQL_" ADDR.default:"127.0.0.1:9091"`
 
-	MetricsAddr string `env:"PROMQL_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at PROMQL_ADDR, and there are no profiles"`
+	Hosts      web.Hosts      `env:"PROMQL_HOSTS" help:"public host names that requests may use, comma-separated, such as promql.example.com; * allows any; addresses, names of one part and private names such as *.internal are always allowed, and nothing is checked with tokens or over HTTPS"`
+	Tokens     setting.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
+	TokensFile string         `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
 
 	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or scan; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells       int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
@@ -209,9 +227,6 @@ type Settings struct {
 const maxTimeout = 10 * time.Minute
 
 func (s *Settings) Validate() error {
-	if err := s.addresses().Validate(); err != nil {
-		return err
-	}
 	err := setting.CheckMost(setting.Most{Key: "PROMQL_MAX_COUNTERS", N: int64(s.MaxCounters)},
 		setting.Most{Key: "PROMQL_MAX_CELLS", N: s.MaxCells}, setting.Most{Key: "PROMQL_MAX_UNIQUE_CELLS",
 			N: s.MaxUniqueCells},
@@ -227,9 +242,4 @@ func (s *Settings) Validate() error {
 			maxTimeout.String()}
 	}
 	return nil
-}
-
-func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "PROMQL", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey,
-		ClientCA: s.TLSClientCA}
 }

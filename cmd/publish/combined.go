@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/plain"
 )
 
 var (
@@ -22,6 +27,8 @@ var (
 	errNoStatus     = errors.New("no status of three digits after the request")
 	errBadUnique    = errors.New("what --unique names is empty or not valid UTF-8")
 	errUnknownField = errors.New("no such field")
+	errNotCaddy     = errors.New("not of Caddy's access log in JSON")
+	errNoUnixTime   = errors.New("ts is no Unix time in seconds")
 )
 
 // field is a part of a log line: the counter's name, or the unique value.
@@ -33,8 +40,8 @@ type field string
 //
 // Each field that key or unique needs is checked, because logs also hold what scanners send, and servers add
 // fields of their own. What follows the status is ignored: servers cut long agents off, and the request was
-// still served. The counter's name is as in the log, escapes included, so that it can be searched for there.
-// An empty unique means no unique values.
+// still served. A path is as in the log, escapes included, so that it can be searched for there; hosts and
+// methods have one spelling. An empty unique means no unique values.
 func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 	return func(line []byte) (hit.Hit, error) {
 		var l logLine
@@ -54,26 +61,62 @@ func combinedParser(key, unique field) func(line []byte) (hit.Hit, error) {
 		if l.status, err = cutStatus(line); err != nil {
 			return hit.Hit{}, err
 		}
-		h := hit.Hit{N: 1, At: ts}
-		if h.Counter, err = l.part(key); err == nil {
-			err = hit.CheckTime(ts)
-		}
-		if err == nil {
-			h.Counter = hit.Shorten(h.Counter)
-			err = hit.CheckName(h.Counter)
-		}
-		if err == nil && unique != "" {
-			h.Unique, err = l.part(unique)
-			h.Unique = hit.Shorten(h.Unique)
-			if err == nil && hit.CheckUnique(h.Unique) != nil {
-				err = errBadUnique
+		return l.hit(ts, key, unique)
+	}
+}
+
+// caddyParser parses the access log of Caddy, which is JSON by default, as combinedParser does. Its lines of
+// errors have a request, too.
+func caddyParser(key, unique field) func(line []byte) (hit.Hit, error) {
+	return func(line []byte) (hit.Hit, error) {
+		var access struct {
+			Logger  string
+			TS      float64
+			Status  int
+			Request struct {
+				ClientIP string `json:"client_ip"` // since Caddy 2.7
+				RemoteIP string `json:"remote_ip"`
+				Method   string
+				URI      string
+				Proto    string
 			}
 		}
-		return h, err
+		err := json.Unmarshal(line, &access)
+		if err != nil || !strings.HasPrefix(access.Logger, "http.log.access") {
+			return hit.Hit{}, errNotCaddy
+		}
+		if access.TS < 1 || access.TS >= 1e12 { // none, or milliseconds
+			return hit.Hit{}, errNoUnixTime
+		}
+		l := logLine{host: []byte(cmp.Or(access.Request.ClientIP, access.Request.RemoteIP, "-")), status: []byte{'-'}}
+		if access.Status > 0 { // else the client went away
+			l.status = strconv.AppendInt(nil, int64(access.Status), 10)
+		}
+		l.request = fmt.Appendf(nil, "%s %s %s", access.Request.Method, access.Request.URI, access.Request.Proto)
+		return l.hit(int64(access.TS*1000), key, unique)
 	}
 }
 
 type logLine struct{ host, ident, request, status []byte }
+
+func (l *logLine) hit(ts int64, key, unique field) (h hit.Hit, err error) {
+	h = hit.Hit{N: 1, At: ts}
+	if h.Counter, err = l.part(key); err == nil {
+		err = hit.CheckTime(ts)
+	}
+	if err == nil {
+		h.Counter = hit.Shorten(h.Counter)
+		err = hit.CheckName(h.Counter)
+	}
+	if err == nil && unique != "" {
+		h.Unique, err = l.part(unique)
+		h.Unique = hit.Shorten(h.Unique)
+		if err == nil && hit.CheckUnique(h.Unique) != nil {
+			err = errBadUnique
+		}
+	}
+	return h, err
+}
 
 func (l *logLine) part(f field) ([]byte, error) {
 	switch f {
@@ -90,13 +133,13 @@ func (l *logLine) part(f field) ([]byte, error) {
 		if !ok || !isToken(method) {
 			return nil, errNoMethod
 		}
-		return method, nil
+		return bytes.ToUpper(method), nil
 	case "host":
 		// A name before an address is a virtual host's.
 		if host := string(l.host); !isAddress(host) && (!isHostName(host) || isAddress(string(l.ident))) {
 			return nil, errBadHost
 		}
-		return l.host, nil
+		return []byte(plain.Host(string(l.host))), nil
 	case "status":
 		if l.status[0] == '-' {
 			return nil, errNoStatus

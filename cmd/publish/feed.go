@@ -112,7 +112,7 @@ func (f *feeder) wait(until time.Time) error {
 	}
 }
 
-// lines reads in to its end and passes each hit to take. It submits a due batch while the input pauses, so
+// lines reads in to its end and passes each hit to feed. It submits a due batch while the input pauses, so
 // that hits from `tail -f` are timely.
 func (f *feeder) lines(in io.Reader, parse func([]byte) (hit.Hit, error), feed func(hit.Hit) error) error {
 	cutter := &lineCutter{each: func(number int64, line []byte, long bool) error {

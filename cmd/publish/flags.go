@@ -36,21 +36,23 @@ type rebaseTo struct {
 
 func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("publish")
-	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), ndjson (hit "+
-		"objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a counter)", func(s string) error {
-		if o.format = s; !slices.Contains([]string{"combined", "ndjson", "lines"}, s) {
-			return errors.New("must be combined, ndjson or lines")
-		}
-		return nil
-	})
-	fs.Add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url (with "+
-		"it; what is longer than 512 bytes is cut and marked with its hash), host, status, method",
+	fs.Add("format", "combined", "the `form` of standard input: combined (web access logs, common or combined), caddy "+
+		"(access logs of Caddy in JSON), ndjson (hit objects {\"key\",\"n\",\"ts\",\"unique\"}), lines (each names a "+
+		"counter)",
+		func(s string) error {
+			if o.format = s; !slices.Contains([]string{"combined", "caddy", "ndjson", "lines"}, s) {
+				return errors.New("must be combined, caddy, ndjson or lines")
+			}
+			return nil
+		})
+	fs.Add("key", "path", "the `part` of an access log's line that names the counter: path (without its query), url "+
+		"(with it; what is longer than 512 bytes is cut and marked with its hash), host, status, method",
 		func(s string) (err error) {
 			o.key, err = parseField(s)
 			return err
 		})
-	fs.Add("unique", "", "count on each counter the unique values of this `part` of an access log's line, such as host: "+
-		"path, url, host, status, method", func(s string) (err error) {
+	fs.Add("unique", "", "count on each counter the unique values of this `part` of an access log's line, such as "+
+		"host: path, url, host, status, method", func(s string) (err error) {
 		o.unique, err = parseField(s)
 		return err
 	})
@@ -58,8 +60,8 @@ func newFlags(o *options) *program.FlagSet {
 		o.prefix = s
 		return hit.CheckName([]byte(s))
 	})
-	fs.Add("skip", "", "do not count hits whose counter's name, without --prefix, matches this regular `expression`, such as "+
-		`\.(css|js|png)$`, func(s string) (err error) {
+	fs.Add("skip", "", "do not count hits whose counter's name, without --prefix, matches this regular `expression`, "+
+		`such as \.(css|js|png)$`, func(s string) (err error) {
 		o.skip, err = regexp.Compile(s)
 		return err
 	})
@@ -68,40 +70,43 @@ func newFlags(o *options) *program.FlagSet {
 		o.all = s
 		return hit.CheckName([]byte(s))
 	})
-	fs.Add("subject", "hits.publish", "the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn",
-		func(s string) error {
+	fs.Add("subject", "hits.publish",
+		"the `subject` to publish under: messages go to <subject>.0 to <subject>.63 in turn", func(s string) error {
 			o.subject = s
 			return outbox.CheckSubject(s)
 		})
-	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or the "+
-		"server's largest message is reached", program.Whole(&o.batch, 1, 10_000))
-	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; holds "+
-		"the whole log in memory (24 bytes per hit, and each name and unique value once)", func(s string) (err error) {
-		o.rebase = rebaseTo{on: true, at: hit.NoTime}
-		if s == "now" {
+	fs.Add("batch", "200", "`hits` in a message (1 to 10000); fewer if the next hit does not come within 100ms, or "+
+		"the server's largest message is reached", program.Whole(&o.batch, 1, 10_000))
+	fs.Add("rebase", "", "shift the log's times so that its latest hit is at this `moment`: now, or an RFC 3339 time; "+
+		"holds the whole log in memory (24 bytes per hit, and each name and unique value once)",
+		func(s string) (err error) {
+			o.rebase = rebaseTo{on: true, at: hit.NoTime}
+			if s == "now" {
+				return nil
+			}
+			if o.rebase.at, err = hit.ParseTime(s); err == nil {
+				err = hit.CheckTime(o.rebase.at)
+			}
+			if err != nil {
+				return errors.New("must be now, or a time such as 2026-11-21T10:00:00Z")
+			}
 			return nil
-		}
-		if o.rebase.at, err = hit.ParseTime(s); err == nil {
-			err = hit.CheckTime(o.rebase.at)
-		}
-		if err != nil {
-			return errors.New("must be now, or a time such as 2026-11-21T10:00:00Z")
-		}
-		return nil
-	})
+		})
 	fs.Add("speed", "", "replay at this `multiple` of the log's own pace (default as fast as the stream acknowledges)",
 		program.Number(&o.speed, "a number above 0, such as 10", func(f float64) bool {
 			return f > 0 && f <= 1e12
 		}))
 
-	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in Redis; "+
-		"beyond them publish stops", program.Whole(&o.names, 1, 1e9))
+	fs.Add("max-names", "1000000", "the most distinct `names` that the input may have, because each is a counter in "+
+		"Redis; beyond them publish stops", program.Whole(&o.names, 1, 1e9))
 	fs.Add("rate", "0", "synthetic load: `hits` per second; 0 is as fast as possible",
 		program.Number(&o.load.rate, "a number from 0 to 1e9", func(f float64) bool {
 			return f >= 0 && f <= 1e9
 		}))
-	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …", program.Whole(&o.load.counters, 1, 1e12))
-	fs.Add("zipf", "0", "synthetic load: Zipf-distributed counters with this `exponent` above 1; uniformly distributed with 0",
+	fs.Add("counters", "1000", "synthetic load: this many `names`, api-1, api-2 …",
+		program.Whole(&o.load.counters, 1, 1e12))
+	fs.Add("zipf", "0",
+		"synthetic load: Zipf-distributed counters with this `exponent` above 1; uniformly distributed with 0",
 		program.Number(&o.load.zipf, "0, or a number above 1 and up to 100, such as 1.1", func(f float64) bool {
 			return f == 0 || f > 1 && f <= 100
 		}))
@@ -136,10 +141,10 @@ func (o *options) check(fs *program.FlagSet) error {
 		return nil
 	}
 	switch {
-	case isGiven["key"] && o.format != "combined":
-		return setting.BadUsage("--key belongs to --format combined, not to --format %s", o.format)
-	case isGiven["unique"] && o.format != "combined":
-		return setting.BadUsage("--unique belongs to --format combined, not to --format %s", o.format)
+	case isGiven["key"] && !o.isAccessLog():
+		return setting.BadUsage("--key belongs to --format combined or caddy, not to --format %s", o.format)
+	case isGiven["unique"] && !o.isAccessLog():
+		return setting.BadUsage("--unique belongs to --format combined or caddy, not to --format %s", o.format)
 	case isGiven["rebase"] && o.format == "lines":
 		return setting.BadUsage("--rebase needs hits with times, which --format lines has not")
 	case isGiven["speed"] && o.format == "lines":
@@ -147,6 +152,8 @@ func (o *options) check(fs *program.FlagSet) error {
 	}
 	return nil
 }
+
+func (o *options) isAccessLog() bool { return o.format == "combined" || o.format == "caddy" }
 
 // naming returns feed for hits as the input names them: with the prefix, and again on the counter of all.
 func (o options) naming(feed func(hit.Hit) error) func(hit.Hit) error {
@@ -168,6 +175,8 @@ func (o options) parser() func(line []byte) (hit.Hit, error) {
 	switch o.format {
 	case "combined":
 		return combinedParser(o.key, o.unique)
+	case "caddy":
+		return caddyParser(o.key, o.unique)
 	case "ndjson":
 		return hit.NewParser().Parse
 	}
@@ -183,4 +192,5 @@ NATS and for the stream, and sends again what was not acknowledged.
   publish --counters 1000 --zipf 1.1 --rate 5000 --duration 1m
 
 Its last line has what was published, and which lines were not hits. 0: all that was
-read is stored; 1: some hits may not be; 2: a bad flag or setting.`
+read is stored; 1: some hits may not be, or no line was a hit; 2: a bad flag or
+setting.`

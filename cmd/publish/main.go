@@ -17,6 +17,7 @@ import (
 	"tallyroll/internal/platform/outbox"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/setting"
 )
 
 // settings come from the environment; what to publish comes from flags.
@@ -57,6 +58,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	defer conn.Close()
+	js, err := env.NATS.JetStream(conn)
+	if err != nil {
+		return err
+	}
+	switch _, err := outbox.FindStream(ctx, js, opts.subject+".0"); {
+	case errors.As(err, new(setting.UsageError)):
+		return err
+	case err != nil && ctx.Err() == nil && !errors.Is(err, outbox.ErrNoStream): // for which the publisher logs a wait
+		log.Warn().Err(err).Msgf("which stream takes %s.* is unknown", opts.subject)
+	}
 	rep, err := publish(ctx, conn, log, opts, stdin, out)
 	out.End()
 	return program.PrintLast(stdout, rep, err)
@@ -113,6 +124,8 @@ func publish(ctx context.Context, conn *nats.Conn, log zerolog.Logger, opts opti
 	case rep.open > 0:
 		return rep, fmt.Errorf("interrupted: %d of %d hits are unknown: not acknowledged within %v", rep.open,
 			batch.hits, grace)
+	case rep.bad.count > 0 && rep.tally.hits == 0 && opts.skip == nil && ctx.Err() == nil:
+		return rep, errors.New("no line was a hit: is --format right?")
 	}
 	return rep, nil
 }

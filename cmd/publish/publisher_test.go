@@ -226,6 +226,21 @@ func TestProgramPublishesALog(t *testing.T) {
 	require.Equal(t, one+"\n"+one, string(m.Data))
 }
 
+// A log of another format than that of --format is a failure.
+func TestLogWithoutAnyHitIsAFailure(t *testing.T) {
+	t.Parallel()
+	b := stack.SharedNATS(t)
+	createHits(t, b)
+	for log, want := range map[string]string{goodLine: "", "": "", "no hit\n" + goodLine: "", "no hit\nnor this\n": "no line was a hit"} {
+		err := publishAll(t, b, io.Discard, log).err
+		if want == "" {
+			require.NoError(t, err, log)
+			continue
+		}
+		require.ErrorContains(t, err, want, log)
+	}
+}
+
 func TestPublishWarnsOfALogThatIsSurelyTooOld(t *testing.T) {
 	t.Parallel()
 	b := stack.SharedNATS(t)

@@ -25,6 +25,7 @@ import (
 // envoyRequest is a request of Envoy's as takes.
 type envoyRequest struct {
 	takes        []limit.Take // each limit and key once
+	unusable     []error      // overrides of Envoy's settings, in whose place the limit's own numbers decide
 	kinds        []kind       // per take
 	byDescriptor [][]int      // indexes of the takes of each descriptor
 }
@@ -60,7 +61,8 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 		for _, r := range rules {
 			k := kind{look: look, happened: r.descriptor.Partly && n > 0 && !look}
 			if err := r.override(d.GetLimit()); err != nil {
-				return nil, badRequest("descriptors[%d].limit: %v", i, err)
+				out.unusable = append(out.unusable, fmt.Errorf("limit %s: descriptors[%d].limit: %w", r.limit.Name,
+					i, err))
 			}
 			take, err := r.newTake(values, n)
 			if err != nil {
@@ -133,6 +135,9 @@ func (a *envoyRequest) add(take limit.Take, k kind) (int, error) {
 	return len(a.takes) - 1, nil
 }
 
+// reserves reports whether a take reserves hits until the end of the request.
+func (a *envoyRequest) reserves(i int) bool { return a.takes[i].Once && !a.kinds[i].happened }
+
 // dropID makes takes without an id of those whose id was used before. Nothing can be settled then, so one
 // that would be only looks.
 func (a *envoyRequest) dropID(id string) {
@@ -153,7 +158,8 @@ var lengths = map[units.RateLimitUnit]time.Duration{
 	units.RateLimitUnit_MONTH: 30 * 24 * time.Hour, units.RateLimitUnit_YEAR: 365 * 24 * time.Hour,
 }
 
-// override applies the numbers that Envoy's settings have for a request, if any.
+// override applies the numbers that Envoy's settings have for a request, if any. After an error the limit
+// keeps its own, because Envoy lets every request through that gets an error.
 func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) error {
 	if o == nil {
 		return nil
@@ -171,7 +177,9 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) erro
 		length *= time.Duration(multiplier.GetValue())
 	}
 	l, err := r.limit.WithNumbers(length, int64(o.GetRequestsPerUnit()))
-	r.limit = l
+	if err == nil {
+		r.limit = l
+	}
 	return err
 }
 
@@ -181,6 +189,10 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	a, err := parseRequest(s.mapping.Load(), req)
 	if err != nil {
 		return nil, err
+	}
+	for _, unusable := range a.unusable {
+		s.failures.Warn().Ctx(ctx).Err(unusable).Msg("an override of Envoy's settings cannot be used: the limit " +
+			"keeps its own numbers")
 	}
 	for _, takes := range a.byDescriptor {
 		if len(takes) == 0 {
@@ -196,17 +208,22 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	}
 	err = s.decide(ctx, a, v)
 	for reused, ok := errors.AsType[*limit.IDError](err); ok; reused, ok = errors.AsType[*limit.IDError](err) {
+		for i := range a.takes {
+			if a.reserves(i) && a.takes[i].ID == reused.Take.ID {
+				s.endReservation(ctx, a.takes[i])
+			}
+		}
 		a.dropID(reused.Take.ID)
 		err = s.decide(ctx, a, v)
 	}
 	if err == nil {
+		for i, d := range v.decisions {
+			if a.reserves(i) && (!v.allowed || d != nil && !d.WouldAllow) {
+				s.endReservation(ctx, a.takes[i])
+			}
+		}
 		s.count(a, v)
 		return a.response(v, s.settings.Headers), nil
-	}
-	if err == context.DeadlineExceeded || err == context.Canceled { // of Envoy: errors of Redis are wrapped
-		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait " +
-			"longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
-		return nil, status.FromContextError(err).Err()
 	}
 	var asked []limit.Take
 	for i, t := range a.takes {
@@ -214,7 +231,12 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 			asked = append(asked, t)
 		}
 	}
-	s.countErrors(asked)
+	s.countErrors(asked, err)
+	if isEnvoyGone(err) {
+		s.failures.Warn().Ctx(ctx).Err(err).Msg("Envoy did not wait, so its own failure mode decides: let it wait " +
+			"longer than RLS_TAKE_TIMEOUT (timeout of its filter)")
+		return nil, status.FromContextError(err).Err()
+	}
 	s.failures.Warn().Ctx(ctx).Err(cmp.Or(errors.Unwrap(err), err)).Msg("take not decided")
 	if slices.ContainsFunc(asked, isClosed) {
 		return a.response(&verdict{closed: true}, s.settings.Headers), nil
@@ -227,9 +249,12 @@ func (s *service) ShouldRateLimit(ctx context.Context, req *rls.RateLimitRequest
 	if errors.As(err, &foreign) {
 		return nil, status.Error(codes.Internal, foreign.Error())
 	}
-	return nil, status.Error(codes.Unavailable, "Redis cannot "+
-		"decide now") // its error may describe the internal network
+	// Redis's error may describe the internal network.
+	return nil, status.Error(codes.Unavailable, "Redis cannot decide now")
 }
+
+// isEnvoyGone reports whether an error means that Envoy did not wait: errors of Redis are wrapped.
+func isEnvoyGone(err error) bool { return err == context.DeadlineExceeded || err == context.Canceled }
 
 func isClosed(t limit.Take) bool { return t.Limit.Fail == limit.FailClosed }
 
@@ -272,6 +297,50 @@ func (s *service) decide(ctx context.Context, a *envoyRequest, v *verdict) error
 	return err
 }
 
+// refusedTTL is how long the id of a refused request is remembered: its end follows at once. Each takes 200
+// bytes of Redis, and refused requests can be many.
+const refusedTTL = 10 * time.Second
+
+// endReservation is for a request that asked with 0 hits and gets none reserved. Either it was refused: then
+// its id is remembered, with 0 hits, so that the 0 at its end does not begin another one.
+// Or its id is open, and this is its end, which settles it with 0.
+func (s *service) endReservation(ctx context.Context, t limit.Take) {
+	t.N, t.TTL, t.Once = 0, refusedTTL, false
+	_, err := s.limiter.Take(ctx, []limit.Take{t})
+	if _, open := errors.AsType[*limit.IDError](err); open {
+		t.TTL, t.Once = 0, true
+		_, _, err = s.settle(ctx, t)
+	}
+	if err != nil {
+		s.failures.Warn().Ctx(ctx).Err(err).Str("limit", t.Limit.Name).Msg("the end of a request without hits was " +
+			"not counted: what it reserved stays counted")
+	}
+}
+
+// settle settles a take with its hits, and counts the result: settled, uncounted, unknown, canceled or
+// refused. If the id of a request without hits is unknown, nothing is lost: that is neither counted nor an
+// error.
+func (s *service) settle(ctx context.Context, t limit.Take) (d limit.Decision, result string, err error) {
+	answer, err := s.limiter.Settle(ctx, []limit.Take{t})
+	_, unknown := errors.AsType[*limit.IDError](err)
+	switch {
+	case unknown && t.N == 0:
+		return d, "unknown", nil
+	case unknown:
+		result = "unknown"
+	case isEnvoyGone(err):
+		result = "canceled"
+	case err != nil:
+		result = "refused"
+	case answer.Decisions[0].Settled == nil:
+		d, result = answer.Decisions[0], "uncounted"
+	default:
+		d, result = answer.Decisions[0], "settled"
+	}
+	s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+	return d, result, err
+}
+
 // countHappened counts hits that cannot be refused, whatever other limits of the request decide: they settle
 // what the request took before, or count up to the limit. If Redis does not answer, what was taken stays as
 // it is, and what cannot be counted is only reported: an error at the end of a request is of no use.
@@ -285,23 +354,12 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 	}
 	if t.Once {
 		t.N = min(t.N, limit.MaxHits)
-		answer, err := s.limiter.Settle(ctx, []limit.Take{t})
-		_, unknown := errors.AsType[*limit.IDError](err)
-		result := "settled"
-		switch {
-		case unknown:
-			result = "unknown"
-		case err != nil:
-			result = "refused"
-		case answer.Decisions[0].Settled == nil:
-			result = "uncounted"
-		}
-		s.settlements.WithLabelValues(t.Limit.Name, result).Inc()
+		settled, result, err := s.settle(ctx, t)
 		switch result {
-		case "refused":
+		case "refused", "canceled":
 			return fail(err)
 		case "settled", "uncounted":
-			out = answer.Decisions[0]
+			out = settled
 			out.WouldAllow = out.Over == 0 && !never
 			out.Allowed, out.RetryAfter = shadow || out.WouldAllow, t.Limit.Window
 			return &out
@@ -317,7 +375,7 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 	}
 	parts := *t.Limit
 	parts.Count.Refused, parts.Count.WouldRefuse = "", "" // the rest is refused, and no part
-	t.Limit = &parts
+	t.Limit, t.Happened = &parts, true
 	for refusals := 0; rest > 0 && most > 0 && refusals < 3; { // others may count meanwhile
 		t.N = min(rest, most)
 		answer, err := s.limiter.Take(ctx, []limit.Take{t})
@@ -326,7 +384,7 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 			continue
 		}
 		if err != nil {
-			s.countErrors([]limit.Take{take})
+			s.countErrors([]limit.Take{take}, err)
 			return fail(err)
 		}
 		out = answer.Decisions[0]
@@ -358,7 +416,7 @@ func (a *envoyRequest) impossible() []bool {
 		if a.kinds[i].happened {
 			continue
 		}
-		if t.Limit.Unlimited {
+		if t.Limit.Unlimited || t.Limit.Max == 0 { // which is decided without hits, and counted as refused
 			continue
 		}
 		out[i] = t.N > t.Limit.Max

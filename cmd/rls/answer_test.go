@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -45,6 +47,7 @@ limits:
 - {name: both-narrow, window: 1h, max: 100, envoy: {domain: edge, partly: true, descriptor: [{key: both}]}}
 - {name: both-wide, window: 1h, max: 10000, envoy: [{domain: edge, partly: true, descriptor: [{key: both}]}, {domain: edge, partly: true, descriptor: [{key: both-wide}]}]}
 - {name: both-log, window: 1h, max: 3000, policy: log, envoy: {domain: edge, partly: true, descriptor: [{key: both-log}]}}
+- {name: held, window: 1h, max: 40, policy: log, share: {hits: 20, for: 1s}, envoy: {domain: edge, descriptor: [{key: held}]}}
 - {name: http, window: 1h, max: 1}
 `
 
@@ -240,9 +243,9 @@ func testSettlements(t *testing.T, r *rig) {
 		want    string
 	}{
 		{"a", "1", 0, "OK 60"},
-		{"a", "1", 0, "OK 60"}, // another request with its id takes nothing
 		{"a", "2", 0, "OK 20"},
 		{"a", "3", 0, "OVER_LIMIT 20"},
+		{"a", "3", 0, "OK 20"}, // its end: one more would be allowed
 		{"a", "1", 7, "OK 53"},
 		{"a", "1", 7, "OK 46"}, // and its hits have happened, too
 		{"a", "1", 9, "OK 37"},
@@ -260,6 +263,16 @@ func testSettlements(t *testing.T, r *rig) {
 		{"f", "1", 0, "OK 60"},
 		{"f", "1", 1 << 40, "OVER_LIMIT 0"}, // more than any limit allows has happened, too
 		{"f", "1", 0, "OVER_LIMIT 0"},
+		{"g", "1", 0, "OK 60"},
+		{"g", "1", 0, "OK 100"}, // a request without hits has ended
+		{"g", "1", 0, "OK 100"},
+		{"h", "1", 0, "OK 60"},
+		{"h", "2", 0, "OK 20"},
+		{"h", "3", 0, "OVER_LIMIT 20"},
+		{"h", "1", 0, "OK 60"},
+		{"h", "3", 0, "OK 60"}, // the end of what was refused takes nothing, though it would fit now
+		{"h", "3", 5, "OK 55"}, // but its hits have happened
+		{"h", "2", 5, "OK 90"},
 	} {
 		if got := send("tokens", c.key, c.id, c.n); got != c.want {
 			t.Errorf("%.20v: %s", c, got)
@@ -275,6 +288,13 @@ func testSettlements(t *testing.T, r *rig) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "descriptors[1]: another descriptor has the limit tokens and the same key") {
 		t.Errorf("hits to be counted and reserved: %v", err)
 	}
+	// So is it if another limit refuses a request, or its end.
+	refusing := hits(descriptor("user=i"), 4)
+	require.Equal(t, "OVER_LIMIT: OK OVER_LIMIT", codesOf(r.ask(hits(descriptor("tokens=i", "request_id=1"), 0), refusing)))
+	require.Equal(t, "OK 100", send("tokens", "i", "1", 0))
+	require.Equal(t, "OK 60", send("tokens", "i", "2", 0))
+	require.Equal(t, "OVER_LIMIT: OK OVER_LIMIT", codesOf(r.ask(hits(descriptor("tokens=i", "request_id=2"), 0), refusing)))
+	require.EqualValues(t, 100, r.ask(hits(descriptor("tokens=i"), 0)).Statuses[0].LimitRemaining)
 	// An id that another request has used neither settles twice nor hides hits.
 	require.Equal(t, "OK 98", send("once", "e", "1", 2))
 	require.Equal(t, "OK 98", send("once", "e", "1", 2))
@@ -285,8 +305,8 @@ func testSettlements(t *testing.T, r *rig) {
 	require.EqualValues(t, 95, out.Statuses[1].LimitRemaining)
 	_, metrics, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 	require.NoError(t, err)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 6`)
-	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="unknown"} 4`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="settled"} 10`)
+	require.Contains(t, string(metrics), `tallyroll_limit_settlements_total{limit="tokens",result="unknown"} 5`)
 }
 
 // Of hits that have happened each limit counts what it can, whatever the others decide.
@@ -331,18 +351,28 @@ func testOverride(t *testing.T, r *rig) {
 	}()); codesOf(out) != "OK: OK" {
 		t.Errorf("an override without a limit: %v", out)
 	}
-	for _, c := range []struct {
-		d    *ratelimit.RateLimitDescriptor
-		want string
+	// Numbers that cannot be used let no request through: the limit keeps its own.
+	log := func(n uint32) *ratelimit.RateLimitDescriptor {
+		d := with(n, units.RateLimitUnit_HOUR, 0)
+		d.Entries = descriptor("held=a").Entries
+		return d
+	}
+	for i, c := range []struct {
+		d         *ratelimit.RateLimitDescriptor
+		max, left uint32
 	}{
-		{with(7, units.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit: unit: UNKNOWN: must be SECOND, MINUTE"},
-		{with(7, units.RateLimitUnit_YEAR, 2), "descriptors[1].limit: unit_multiplier: 2"},
+		{with(7, units.RateLimitUnit_UNKNOWN, 0), 5, 2},
+		{with(7, units.RateLimitUnit_YEAR, 2), 5, 1},
+		{log(5), 5, 4}, // the share does not fit, and is left out
+		{log(1), 1, 0},
+		{log(100_001), 40, 0}, // more than log can have
 	} {
-		_, err := r.send(&rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a=b"), c.d}})
-		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: %v", c.d, err)
+		s := r.ask(c.d).Statuses[0]
+		if s.CurrentLimit.GetRequestsPerUnit() != c.max || i < 3 && s.LimitRemaining != c.left {
+			t.Errorf("%d: %v", i, s)
 		}
 	}
+	r.WaitForLog("descriptors[0].limit: unit: UNKNOWN: must be SECOND, MINUTE")
 }
 
 // Requests that only Envoy's settings can make get an error that says what is wrong.
@@ -402,20 +432,26 @@ func testNoValueEscapes(t *testing.T, r *rig) {
 	require.Equal(t, "OK: OK", codesOf(r.ask(descriptor("user="+strings.Repeat("x", 99_999)))), "another long value")
 	// Envoy sends bytes that are no UTF-8 as they are.
 	conn := dial(t, r.addr, insecure.NewCredentials(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
-	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "user")
-	entry = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), []byte{'a', 0xff, 0xc3})
-	list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
-	text := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "edge")
-	text = protowire.AppendBytes(protowire.AppendTag(text, 2, protowire.BytesType), list)
 	for i, want := range []string{"OK: OK", "OK: OK", "OK: OK", "OVER_LIMIT: OVER_LIMIT"} {
-		out := &rls.RateLimitResponse{}
-		if err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, text, out); err != nil || codesOf(out) != want {
-			t.Errorf("no UTF-8, request %d: %v %v", i, out, err)
-		}
+		require.Equal(t, want, codesOf(askRaw(t, conn, "user", "a\xff\xc3")), "no UTF-8, request %d", i)
 	}
+	require.Equal(t, "OK: OK", codesOf(r.ask(descriptor("user=a%FF%C3"))), "another value, which is UTF-8")
 	if err := conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, []byte{0xff}, &rls.RateLimitResponse{}); status.Code(err) != codes.Internal {
 		t.Errorf("what is no message: %v", err)
 	}
+}
+
+// askRaw asks with a value that need not be UTF-8.
+func askRaw(t *testing.T, conn *grpc.ClientConn, key, value string) *rls.RateLimitResponse {
+	t.Helper()
+	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key)
+	entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
+	list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+	text := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "edge")
+	text = protowire.AppendBytes(protowire.AppendTag(text, 2, protowire.BytesType), list)
+	out := &rls.RateLimitResponse{}
+	require.NoError(t, conn.Invoke(t.Context(), rls.RateLimitService_ShouldRateLimit_FullMethodName, text, out))
+	return out
 }
 
 // rawCodec sends bytes as they are.
@@ -441,6 +477,7 @@ func TestHitsAreSharedWithTakesOverHTTP(t *testing.T) {
 limits:
 - {name: shared, window: 1h, max: %d, key: "{ip}", envoy: {domain: edge, descriptor: [{key: path, value: /login}, {key: remote_address, as: ip}]}}
 - {name: joined, window: 1h, max: 2, envoy: {domain: edge, descriptor: [{key: user}, {key: plan}]}}
+- {name: one, window: 1h, max: 4, envoy: {domain: edge, descriptor: [{key: one}]}}
 `, most))
 	other := start(t, redis, "", "RLS_LIMITS_FILE="+r.file, stack.NoWait)
 	other.write("limits: []") // of its own, which it does not read
@@ -483,6 +520,30 @@ limits:
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, string(text), `"remaining":0`)
+
+	// What is no name is one key to all of them, however it comes.
+	conn := dial(t, r.addr, insecure.NewCredentials(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+	for _, key := range []string{"a\tb", "a\x00", strings.Repeat("k", 513), "caf\xe9"} {
+		require.Equal(t, "OK: OK", codesOf(askRaw(t, conn, "one", key)))
+		target := query.URL() + "/v1/limit?limit=one&key=" + url.QueryEscape(key)
+		left := func() string {
+			_, text, err := stack.Do(http.MethodGet, target, nil)
+			require.NoError(t, err)
+			return string(text)
+		}
+		require.Contains(t, left(), `"remaining":3`, "%.20q", key)
+		if utf8.ValidString(key) {
+			status, text, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", map[string]any{"take": []any{map[string]any{"limit": "one", "key": key}}})
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, status)
+			require.Contains(t, string(text), `"key":"sha256:`)
+			require.Contains(t, left(), `"remaining":2`, "%.20q", key)
+		}
+		status, text, err := stack.Do(http.MethodDelete, target, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusNoContent, status, string(text))
+		require.Contains(t, left(), `"remaining":4`, "%.20q", key)
+	}
 }
 
 const limitsOfFailModes = `
@@ -536,19 +597,24 @@ func TestFailModeDecidesWithoutRedis(t *testing.T) {
 
 var requestsEnded = regexp.MustCompile(`tallyroll_rls_request_seconds_count{code="[0-9]+",route="ShouldRateLimit"} ([0-9]+)`)
 
-// A caller that waits no longer gets its own error at once, and nothing waits for Redis in its place.
+// A caller that waits no longer gets its own error at once, and nothing waits for Redis in its place. That is
+// counted as canceled, and not as a failure of Redis.
 func TestCallerThatWaitsNoLongerGetsItsErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	redis := stack.Redis(t)
 	r := start(t, redis, limitsOfFailModes)
-	r.ask(descriptor("closed=a")) // the connections are open
+	tokens := descriptor("tokens=a", "request_id=1")
+	r.ask(descriptor("closed=a"), hits(tokens, 0)) // the connections are open
 	redis.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("closed=a"), 500)}})
+	_, err := r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimit.RateLimitDescriptor{
+		hits(descriptor("closed=a"), 500), hits(tokens, 7), hits(descriptor("bytes=a"), 7),
+	}})
 	require.EqualValues(t, codes.DeadlineExceeded, status.Code(err), "the error")
+	var text []byte
 	stack.Eventually(t, "the end of both requests", func() (bool, string) {
-		_, text, err := stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
+		_, text, err = stack.Do(http.MethodGet, r.URL()+"/metrics", nil)
 		ended := 0
 		for _, m := range requestsEnded.FindAllSubmatch(text, -1) {
 			n, _ := strconv.Atoi(string(m[1]))
@@ -556,6 +622,11 @@ func TestCallerThatWaitsNoLongerGetsItsErrorAtOnce(t *testing.T) {
 		}
 		return err == nil && ended == 2, fmt.Sprint(ended, err)
 	})
+	require.NotRegexp(t, `(decisions|settlements)_total\{.*result="(error|refused)"`, string(text))
+	for _, line := range []string{`decisions_total{limit="closed",result="canceled",source=""} 1`,
+		`decisions_total{limit="bytes",result="canceled",source=""} 1`, `settlements_total{limit="tokens",result="canceled"} 1`} {
+		require.Contains(t, string(text), "tallyroll_limit_"+line)
+	}
 	redis.Resume()
 	require.EqualValues(t, 0, r.Stop(), "it ends with")
 }

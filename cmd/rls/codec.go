@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"net/url"
 	"unicode/utf8"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto" // registers the codec that this one is made of
 	"google.golang.org/grpc/mem"
@@ -12,9 +15,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// codec also reads messages whose strings are not UTF-8, because Envoy sends the values of its clients'
+// codec also reads requests whose strings are not UTF-8, because Envoy sends the values of its clients'
 // headers unchanged. Go's library refuses such a message, and Envoy would then let the request through, so
-// clients could evade all limits. Bytes that are not UTF-8 become %XX.
+// clients could evade all limits. The bytes pass the library as %XX, and are restored, so that distinct
+// values keep distinct keys.
 type codec struct{}
 
 var plainCodec = encoding.GetCodecV2(proto.Name)
@@ -34,7 +38,11 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return err
 	}
 	messages.Reset(message)
-	return messages.Unmarshal(mended, message)
+	err = messages.Unmarshal(mended, message)
+	if req, ok := v.(*rls.RateLimitRequest); ok && err == nil {
+		restore(req)
+	}
+	return err
 }
 
 // repair appends a message with its strings in UTF-8. ok is false if the text is no message.
@@ -70,18 +78,33 @@ func repair(out, text []byte, descriptor protoreflect.MessageDescriptor) (_ []by
 }
 
 func escape(text []byte) []byte {
-	if utf8.Valid(text) {
+	if utf8.Valid(text) && bytes.IndexByte(text, '%') < 0 {
 		return text
 	}
 	var out []byte
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		if r == utf8.RuneError && size == 1 {
+		if r == utf8.RuneError && size == 1 || r == '%' {
 			out = fmt.Appendf(out, "%%%02X", text[0])
 		} else {
 			out = append(out, text[:size]...)
 		}
 		text = text[size:]
 	}
+	return out
+}
+
+// restore undoes escape.
+func restore(req *rls.RateLimitRequest) {
+	req.Domain = unescape(req.Domain)
+	for _, d := range req.Descriptors {
+		for _, e := range d.Entries {
+			e.Key, e.Value = unescape(e.Key), unescape(e.Value)
+		}
+	}
+}
+
+func unescape(text string) string {
+	out, _ := url.PathUnescape(text) // escape writes no other %
 	return out
 }

@@ -20,6 +20,7 @@ func TestDecisionsForEnvoyCount(t *testing.T) {
 - {name: pages, window: 1h, max: 2, `+count+`, envoy: {domain: edge, descriptor: [{key: user}]}}
 - {name: bytes, window: 1h, max: 100, `+count+`, envoy: {domain: edge, partly: true, descriptor: [{key: sent}]}}
 - {name: tried, window: 1h, max: 100, mode: shadow, `+count+`, envoy: {domain: edge, partly: true, descriptor: [{key: tried}]}}
+- {name: never, window: 1h, max: 0, `+count+`, envoy: {domain: edge, descriptor: [{key: closed}]}}
 - {name: tokens, window: 1h, max: 1000, `+count+`, envoy: {domain: edge, reserve: {hits: 400}, descriptor: [{key: model}, {key: request, as: id}]}}
 `, "NATS_URL="+nats.URL())
 	for _, want := range []string{"OK: OK", "OK: OK", "OVER_LIMIT: OVER_LIMIT", "OVER_LIMIT: OVER_LIMIT"} {
@@ -32,11 +33,12 @@ func TestDecisionsForEnvoyCount(t *testing.T) {
 	require.Equal(t, "OK: OK", codesOf(r.ask(hits(descriptor("model=anna", "request=1"), 0))))
 	require.Equal(t, "OK: OK", codesOf(r.ask(hits(descriptor("model=anna", "request=1"), 73))))
 	require.Equal(t, "OK: OK", codesOf(r.ask(hits(descriptor("model=anna", "request=2"), 0)))) // never settled
+	require.Equal(t, "OVER_LIMIT: OVER_LIMIT", codesOf(r.ask(hits(descriptor("closed=anna"), 7))))
 	require.Zero(t, r.Stop())
 	for counter, n := range map[string]int64{
 		"usage.pages.anna": 2, "refused.pages.anna": 2, "usage.pages.bert": 2, "back.pages.bert": 1,
 		"usage.bytes.anna": 100, "refused.bytes.anna": 3000, "usage.tried.anna": 100, "try.tried.anna": 50,
-		"usage.tokens.anna": 73, "refused.tried.anna": 0, "try.bytes.anna": 0,
+		"usage.tokens.anna": 73, "refused.tried.anna": 0, "refused.never.anna": 7, "try.bytes.anna": 0,
 	} {
 		stack.EventuallyTotal(t, query.URL(), counter, "1h", n)
 	}

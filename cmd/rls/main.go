@@ -9,7 +9,7 @@ import (
 
 func main() {
 	var settings Settings
-	const about = "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from the limits of a file, " +
+	const about = "answers Envoy's global rate limit protocol (RateLimitService v3, gRPC) from a file of limits, " +
 		"with Redis."
 	if !program.Flags("rls", about, &settings) {
 		return

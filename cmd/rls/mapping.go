@@ -12,7 +12,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
-	"tallyroll/internal/web"
+	"tallyroll/internal/platform/plain"
 )
 
 // mapping finds the limits for a descriptor.
@@ -156,16 +156,12 @@ func (r rule) newTake(values []string, n int64) (limit.Take, error) {
 		v, err := r.descriptor.Value(variable, values)
 		return plainValue(variable, v), err
 	}
-	under, err := r.named.Key.Fill(value)
-	if err != nil {
-		return limit.Take{}, err
-	}
-	caller, err := r.named.Caller(under, value)
+	caller, under, err := r.named.Keys(value)
 	id := r.descriptor.ID(values)
 	if id != "" && n < 0 {
 		id = "give back " + id // it has the id of the take
 	}
-	return limit.Take{Limit: r.limit, Caller: boundKey(caller), Key: boundKey(under), N: n, ID: boundID(id)}, err
+	return limit.Take{Limit: r.limit, Caller: caller, Key: under, N: n, ID: boundID(id)}, err
 }
 
 // plainValue normalizes a value as query does, so that both count under the same key. Text that is no address
@@ -174,25 +170,16 @@ func plainValue(variable, value string) string {
 	switch variable {
 	case limitfile.VarIP:
 		if address, err := netip.ParseAddr(value); err == nil {
-			return web.AddressKey(web.PlainAddress(address))
+			return plain.Client(address)
 		}
 	case limitfile.VarHost:
-		return web.PlainHost(value)
+		return plain.Host(value)
 	case limitfile.VarPath:
-		return web.PlainPath(value)
+		return plain.Target(value)
+	case limitfile.VarMethod:
+		return plain.Method(value)
 	}
 	return value
-}
-
-// maxKey bounds a key in bytes, as over HTTP.
-const maxKey = 512
-
-// boundKey replaces a long key by its SHA-256, because a client that sends one must be limited, too.
-func boundKey(key string) string {
-	if len(key) <= maxKey {
-		return key
-	}
-	return hashed(key)
 }
 
 // boundID replaces what is no id by its SHA-256. A request without an id has none.
@@ -200,7 +187,5 @@ func boundID(id string) string {
 	if id == "" || limit.IsID(id) {
 		return id
 	}
-	return hashed(id)
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(id)))
 }
-
-func hashed(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -33,21 +34,22 @@ type Settings struct {
 	Log      program.Log
 	Shutdown web.Shutdown
 
-	MetricsAddr string `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8084" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
-	Addr        string `env:"RLS_ADDR" envDefault:"127.0.0.1:8083" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
-	LimitsFile  string `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; it is read again when it changes and at SIGHUP"`
+	MetricsAddr web.Address `env:"RLS_METRICS_ADDR" envDefault:"127.0.0.1:8084" help:"where plain HTTP listens, host:port, with /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/)"`
+	Addr        web.Address `env:"RLS_ADDR" envDefault:"127.0.0.1:8083" help:"where gRPC listens, host:port: the rate limit service of Envoy, and gRPC's health service"`
+	LimitsFile  string      `env:"RLS_LIMITS_FILE" help:"the YAML file of limits, which can be that of QUERY_LIMITS_FILE: those with envoy: are for descriptors of Envoy; it is read again when it changes and at SIGHUP"`
 
 	TakeTimeout time.Duration `env:"RLS_TAKE_TIMEOUT" envDefault:"500ms" help:"how long a decision waits for Redis, 1ms to 5s, before the limit's fail mode decides; let Envoy wait longer (timeout of its filter, 20ms by default), or its own failure mode decides"`
 	Headers     bool          `env:"RLS_HEADERS" envDefault:"true" help:"whether Envoy adds RateLimit-Policy, RateLimit and, to a refusal, Retry-After to its answers"`
 
-	TLSCert     string `env:"RLS_TLS_CERT" help:"a certificate file (PEM, chain included): serve gRPC over TLS, with RLS_TLS_KEY; both files are read again when they change"`
-	TLSKey      string `env:"RLS_TLS_KEY" help:"the private key of RLS_TLS_CERT (PEM)"`
-	TLSClientCA string `env:"RLS_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed; needs RLS_TLS_CERT; read again when it changes"`
+	TLS web.TLS `envPrefix:"RLS_" TLS_CERT.help:"a certificate file (PEM, chain included): serve gRPC over TLS, with {}TLS_KEY; both files are read again when they change" TLS_CLIENT_CA.help:"a file of authorities (PEM): clients need a certificate that one of them has signed; needs {}TLS_CERT; read again when it changes"`
 
 	MaxConnections  int `env:"RLS_MAX_CONNECTIONS" envDefault:"1000" help:"most connections at a time; more wait"`
 	MaxStreams      int `env:"RLS_MAX_STREAMS" envDefault:"1000" help:"most requests at a time on one connection; Envoy keeps more back, or opens another connection"`
-	MaxMessageBytes int `env:"RLS_MAX_MESSAGE_BYTES" envDefault:"1048576" help:"most bytes of one request; a larger one gets RESOURCE_EXHAUSTED, so let all headers that Envoy may put into it have room"`
+	MaxMessageBytes int `env:"RLS_MAX_MESSAGE_BYTES" envDefault:"262144" help:"most bytes of one request, up to 8388608; a larger one gets RESOURCE_EXHAUSTED, so let all headers that Envoy may put into it have room; 512 MiB of requests may arrive at a time"`
 }
+
+// maxMaxMessage is the most that Envoy lets a request's headers have.
+const maxMaxMessage = 8 << 20
 
 const minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 
@@ -56,24 +58,16 @@ func (s *Settings) Validate() error {
 		return &setting.Error{Key: "RLS_LIMITS_FILE", MustBe: "a YAML file of limits (docs/limits.md): without " +
 			"limits there is nothing to decide"}
 	}
-	if err := errors.Join(s.addresses().Validate(), s.metricsAddresses().Validate()); err != nil {
-		return err
-	}
 	if s.TakeTimeout < minTakeTimeout || s.TakeTimeout > maxTakeTimeout {
 		return &setting.Error{Key: "RLS_TAKE_TIMEOUT", Value: s.TakeTimeout.String(),
 			MustBe: fmt.Sprintf("a duration from %v to %v", minTakeTimeout, maxTakeTimeout)}
 	}
+	if s.MaxMessageBytes < 1 || s.MaxMessageBytes > maxMaxMessage {
+		return &setting.Error{Key: "RLS_MAX_MESSAGE_BYTES", Value: strconv.Itoa(s.MaxMessageBytes),
+			MustBe: fmt.Sprintf("a whole number from 1 to %d", maxMaxMessage)}
+	}
 	return setting.CheckMost(setting.Most{Key: "RLS_MAX_CONNECTIONS", N: int64(s.MaxConnections)},
-		setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)},
-		setting.Most{Key: "RLS_MAX_MESSAGE_BYTES", N: int64(s.MaxMessageBytes)})
-}
-
-func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "RLS", Main: s.Addr, Certificate: s.TLSCert, Key: s.TLSKey, ClientCA: s.TLSClientCA}
-}
-
-func (s *Settings) metricsAddresses() web.Addresses {
-	return web.Addresses{Program: "RLS_METRICS", Main: s.MetricsAddr}
+		setting.Most{Key: "RLS_MAX_STREAMS", N: int64(s.MaxStreams)})
 }
 
 type limiter interface {
@@ -87,12 +81,15 @@ type service struct {
 
 	server   web.Server // of the address for metrics
 	settings Settings
-	limiter  limiter
-	counted  func(counter limit.CounterName, limit, key string, n int64) // counts hits
-	mapping  *setting.File[*mapping]
-	health   *health
-	log      zerolog.Logger
-	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+	budget   *web.Budget
+	// arriveWithin is messageTimeout; tests change it.
+	arriveWithin time.Duration
+	limiter      limiter
+	counted      func(counter limit.CounterName, limit, key string, n int64) // counts hits
+	mapping      *setting.File[*mapping]
+	health       *health
+	log          zerolog.Logger
+	failures     zerolog.Logger // program.Sampled
 
 	decisions   *prometheus.CounterVec
 	settlements *prometheus.CounterVec
@@ -105,6 +102,7 @@ type service struct {
 func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-chan os.Signal) error {
 	ctx, leaving, stop := settings.Shutdown.Begin(ctx, log)
 	defer stop()
+	quietGRPC(log)
 	settings.Redis = settings.Redis.Logging(log)
 	client := settings.Redis.Client()
 	defer client.Close()
@@ -121,26 +119,22 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	takes.Counted, s.counted = counted.Add, counted.Add
 	defer counted.Start()()
 	s.health = newHealth(func(ctx context.Context) error { return looks.Ping(ctx).Err() }, s.why)
-	certificate, err := web.OpenCertificate(settings.addresses().Files(), s.server.Files)
+	listeners, err := web.Addresses{Addr: settings.Addr, TLS: settings.TLS}.Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
-	listener, err := web.Listen("RLS_ADDR", settings.Addr)
+	status, err := web.Addresses{Addr: settings.MetricsAddr}.Listen(s.server.Files)
 	if err != nil {
-		return err
+		return errors.Join(err, listeners.Main.Close())
 	}
-	status, err := settings.metricsAddresses().Listen(s.server.Files)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).Str("namespace",
-		settings.Redis.Namespace).
-		Int("limits", s.mapping.Load().limits).Str("grpc", listener.Addr().String()).Bool("tls",
-		certificate != nil).Str("url", status.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("redis", settings.Redis.URL.Addr()).
+		Str("namespace", settings.Redis.Namespace).Int("limits", s.mapping.Load().limits).
+		Str("grpc", listeners.Main.Addr().String()).Bool("tls", listeners.Certificate != nil).
+		Str("url", status.URL()).Msg("started")
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	group.Go(func() error { s.health.run(gctx, leaving); return nil })
-	group.Go(func() error { return s.serve(gctx, listener, certificate) })
+	group.Go(func() error { return s.serve(gctx, listeners) })
 	group.Go(func() error { return s.server.Serve(gctx, status, s.pages()) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -151,20 +145,21 @@ func run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 
 // newService reads the file of limits. Its error names the file and the line.
 func newService(takes limiter, settings Settings, log zerolog.Logger) (*service, error) {
-	quietGRPC(log)
 	metrics := web.NewMetrics("rls", 14)
 	s := &service{
 		server:   web.Server{Metrics: metrics, Files: buildinfo.NewFiles(metrics.Registry, log), Log: log},
-		settings: settings, limiter: takes, log: log, failures: program.Sampled(log),
+		settings: settings, budget: web.NewBudget(maxRequests, maxArriving), arriveWithin: messageTimeout,
+		limiter: takes, log: log, failures: program.Sampled(log),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
-			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision.",
+			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result " +
+				"canceled is of takes for which Envoy did not wait.",
 		}, []string{"limit", "result", "source"}),
 		settlements: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
 			Help: "Settlements of takes by limit and result: settled, uncounted (a limit in shadow mode did not " +
-				"count the take, or is open without Redis), unknown (the number counts up to the limit), or refused " +
-				"(Redis does not answer, and the take stays as it was).",
+				"count the take, or is open without Redis), unknown (the number counts up to the limit), canceled " +
+				"(Envoy did not wait), or refused (Redis does not answer, and the take stays as it was).",
 		}, []string{"limit", "result"}),
 		unmatched: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "rls", Name: "unmatched_descriptors_total",
@@ -231,14 +226,21 @@ func (s *service) count(a *envoyRequest, v *verdict) {
 
 func (s *service) countDecision(d *limit.Decision) {
 	result := "refused"
-	if d.Allowed {
+	switch {
+	case d.Take.N < 0:
+		result = "returned"
+	case d.Allowed:
 		result = "allowed"
 	}
 	s.decisions.WithLabelValues(d.Take.Limit.Name, result, string(d.Source)).Inc()
 }
 
-func (s *service) countErrors(takes []limit.Take) {
+func (s *service) countErrors(takes []limit.Take, err error) {
+	result := "error"
+	if isEnvoyGone(err) {
+		result = "canceled"
+	}
 	for i := range takes {
-		s.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
+		s.decisions.WithLabelValues(takes[i].Limit.Name, result, "").Inc()
 	}
 }

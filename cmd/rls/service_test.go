@@ -75,13 +75,13 @@ func TestBadSettingsEndTheProgram(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"LOG_LEVEL=info", "rls: RLS_LIMITS_FILE: must be a YAML file of limits"},
 		{"RLS_LIMITS_FILE=/none", "rls: RLS_LIMITS_FILE: open /none: no such file"},
-		{"RLS_LIMITS_FILE=" + file, "line 2: envoy: descriptor is missing"},
+		{"RLS_LIMITS_FILE=" + file, "line 2: descriptor: missing: envoy must have it"},
 		{"RLS_ADDR=8083", `rls: RLS_ADDR="8083": must be host:port`},
 		{"RLS_METRICS_ADDR=x", `rls: RLS_METRICS_ADDR="x": must be host:port`},
 		{"RLS_TAKE_TIMEOUT=1m", `rls: RLS_TAKE_TIMEOUT="1m0s": must be a duration from 1ms to 5s`},
 		{"RLS_MAX_CONNECTIONS=0", `rls: RLS_MAX_CONNECTIONS="0": must be a whole number from 1 on`},
 		{"RLS_MAX_STREAMS=-1", `rls: RLS_MAX_STREAMS="-1": must be a whole number from 1 on`},
-		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": must be a whole number from 1 on`},
+		{"RLS_MAX_MESSAGE_BYTES=0", `rls: RLS_MAX_MESSAGE_BYTES="0": must be a whole number from 1 to 8388608`},
 		{"RLS_TLS_CERT=x", `rls: RLS_TLS_CERT="x": must be set together with RLS_TLS_KEY`},
 		{"TALLYROLL_NAMESPACE=a:b", `rls: TALLYROLL_NAMESPACE="a:b"`},
 	} {

@@ -4,8 +4,8 @@ tokens-5h and tokens-7d, and settles what it did cost:
 
     TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example examples/python/llmproxy.py
 
-The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at most,
-so no request costs more than was taken, as long as the model keeps to max_tokens.
+The caller's key is the field Authorization. Requests need max_tokens, of each of their n answers. A byte of a
+request is a token at most, so no request costs more than was taken, as long as the model keeps to max_tokens.
 """
 import hashlib
 import http.client
@@ -48,9 +48,14 @@ class Proxy(BaseHTTPRequestHandler):
         key = hashlib.sha256(caller.encode()).hexdigest()
         budget = [{"limit": name, "key": key} for name in ("tokens-5h", "tokens-7d")]
         try:
-            most = int(json.loads(body)["max_tokens"]) + len(body)
-        except (ValueError, KeyError, TypeError):
+            question = json.loads(body)
+            most, answers = question["max_tokens"], question.get("n")
+        except (ValueError, KeyError, TypeError, AttributeError):
             return self.reply(400, b"max_tokens is missing\n")
+        answers = 1 if answers is None else answers
+        if not all(type(number) is int and 0 < number <= 1_000_000 for number in (most, answers)):
+            return self.reply(400, b"max_tokens and n must be 1 to 1000000\n")
+        most = most * answers + len(body)
         status, headers, answer = ask("/v1/take", take=budget, id=request, n=most, ttl="1h")
         if status == 429:
             return self.reply(429, b"no tokens are left\n", headers.get("Retry-After"))
@@ -76,4 +81,5 @@ class Proxy(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     host, port = os.environ.get("ADDR", "127.0.0.1:8000").rsplit(":", 1)
+    ThreadingHTTPServer.request_queue_size = 128  # with 5, the default, a busy machine resets connections
     ThreadingHTTPServer((host, int(port)), Proxy).serve_forever()

@@ -93,7 +93,7 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err != nil {
 		return "", false, err
 	}
-	if a.layout.Sparse && after == "" { // the first range has them
+	if after == "" { // the first range has them
 		if err := a.loadAllHits(ctx, l); err != nil {
 			return "", false, err
 		}

@@ -2,9 +2,11 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,20 +20,22 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/erase"
+	"tallyroll/internal/window/inspect"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/retier"
 	"tallyroll/tests/stack"
+	"tallyroll/tests/windowtest"
 )
 
 // What workers have counted is what the streams hold, whatever the hits were, in one pass and in many.
 func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sparse = true
 	r.createStream("HITS", "hits.>")
 	stop, _ := r.start("INGEST_MAX_COMMANDS=40") // commits in parts
 	for i := range 5 {
@@ -50,6 +54,36 @@ func TestWhatWorkersCountedHasNoDifference(t *testing.T) {
 	}
 }
 
+// A bucket's removed keys, and a message of which a republish left out the body, are no hits.
+func TestWhatHasNoValueIsNoHit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream("HITS", "hits.>")
+	bucket, err := r.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "hits", History: 5})
+	require.NoError(t, err)
+	for key, remove := range map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{
+		"a": bucket.Delete, "b": bucket.Purge, "c": nil,
+	} {
+		_, err := bucket.Put(t.Context(), key, nil)
+		require.NoError(t, err)
+		if remove != nil {
+			require.NoError(t, remove(t.Context(), key))
+		}
+	}
+	_, err = r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"},
+		RePublish: &jetstream.RePublish{Destination: "hits.>", HeadersOnly: true}})
+	require.NoError(t, err)
+	r.publish("orders.x", `{"key":"paid","n":3}`)
+	r.publish("orders.x", "")
+	r.start("INGEST_STREAMS=HITS,KV_hits")
+	r.awaitApplied("HITS")
+	r.awaitApplied("KV_hits")
+	// a and c were put once; purging b removed its value
+	if got := r.mustFindNothing(); got.hits != 3 || got.counters != 3 {
+		t.Errorf("%s\n%s", got.String(), got.text)
+	}
+}
+
 // If Redis lacks all that the streams show, the ranges of names are cut so that memory suffices.
 func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	t.Parallel()
@@ -60,7 +94,7 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 	r.awaitApplied("HITS")
 	stop()
 	whole := r.mustFindNothing()
-	require.NoError(t, r.client.Del(t.Context(), r.keys("test:{*}:h:*")...).Err())
+	require.NoError(t, r.client.Del(t.Context(), append(r.keys("test:{*}:h:*"), r.keys("test:{*}:s:*")...)...).Err())
 	const memory = 60 << 10
 	most := 0
 	got := r.audit(func(a *auditor) { a.memory, a.filled = memory, func(bytes int) { most = max(most, bytes) } })
@@ -73,7 +107,6 @@ func TestMemoryIsBoundedIfRedisLacksCells(t *testing.T) {
 func TestChangedLogsAndSumsAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sparse = true
 	r.createStream("HITS", "hits.>")
 	stop, _ := r.start()
 	now := time.Now().UnixMilli()
@@ -123,6 +156,7 @@ func TestEachChangeByHandIsFoundAndNamed(t *testing.T) {
 	}
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy("c7")
 	r.mustFindNothing()
 	ctx, client := t.Context(), r.client
 	layout, err := r.store.Layout(ctx)
@@ -260,6 +294,7 @@ func TestEarlyExpiryIsFoundThoughTheKeyIsGoneAtTheEnd(t *testing.T) {
 	r.publish("hits.a", "")
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy("a")
 	ctx, key := t.Context(), r.keys("test:{*}:h:1h:*:a")[0]
 	expires := r.client.ExpireTime(ctx, key).Val()
 	for _, c := range []struct {
@@ -297,6 +332,7 @@ func TestDiscardedMessagesAreUndecided(t *testing.T) {
 	// A hit that the stream holds and Redis lacks.
 	restore := r.keep()
 	stop()
+	r.makeBusy("a")
 	r.increment("test:{*}:h:1h:*:a", -21)
 	r.mustFind(1, `counter "a", tier 1h/32d`, "Redis has 9 hits, the streams 10")
 	restore()
@@ -326,6 +362,7 @@ func TestCellsAfterTheGapAreDecided(t *testing.T) {
 	r.publish("hits.b", "")
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy("b")
 	require.NoError(t, s.DeleteMsg(t.Context(), ack.Sequence))
 	r.mustFindNothing()
 	r.increment("test:{*}:h:1s:*:b", 1)
@@ -342,6 +379,7 @@ func TestCellsMarkedIncompleteAreNoDifference(t *testing.T) {
 	r.publish("hits.a", "")
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy("a")
 	ctx, client := t.Context(), r.client
 	r.increment("test:{*}:h:1h:*:a", 1)
 	r.mustFind(1)
@@ -388,6 +426,7 @@ func TestErasedCountersAreUndecided(t *testing.T) {
 	r.publish("hits."+other, "")
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy(other)
 	r.client.Del(t.Context(), r.keys("test:{*}:h:1h:*:"+other)...)
 	r.mustFind(1, other)
 }
@@ -508,6 +547,7 @@ func TestClusterIsAuditedOnAllItsServers(t *testing.T) {
 	}
 	r.awaitApplied("HITS")
 	stop()
+	r.makeBusy("c3")
 	if got := r.mustFindNothing(); got.hits != 60 || got.counters != 20 {
 		t.Errorf("%s\n%s", got.String(), got.text)
 	}
@@ -691,7 +731,7 @@ func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 		require.ErrorContains(t, r.audit().err, part)
 	}
 	says("no worker has counted in the namespace test yet")
-	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4, Sparse: true}
+	layout := window.Layout{Tiers: func() window.Tiers { ts, _ := window.ParseTiers(window.DefaultTiers); return ts }(), Shards: 4}
 	require.NoError(t, r.store.EnsureLayout(t.Context(), layout))
 	says("no stream has a cursor")
 	r.createStream("HITS", "hits.>")
@@ -706,8 +746,39 @@ func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 	says("its cursors are about one created at")
 	restore := r.keep()
 	r.client.Set(t.Context(), "test:layout", `{"version":9}`, 0)
-	says("this program reads versions 1 to 3")
+	says("this program reads version 3")
 	restore()
 	r.client.HSet(t.Context(), "test:streams", "HITS", time.Now().UnixMilli())
 	says("all streams of the namespace test have ended")
+}
+
+// Sums of the streams and of Redis saturate, and agree: none is negative.
+func TestSaturatedCellsAgree(t *testing.T) {
+	t.Parallel()
+	layout := windowtest.Layout
+	const stored, n = 1_790_000_000_000, int64(1) << 60
+	for _, redis := range []int64{window.Saturated, window.Saturated + 5, math.MaxInt64} {
+		l := newLedger(layout, "", 1<<20)
+		l.open = true
+		h := hit.Hit{Counter: []byte("a"), Hash: window.HashCounter([]byte("a")), At: stored, N: n}
+		for shard := range layout.Shards {
+			places := []inspect.Place{{Cursor: window.Cursor{Seq: 100}, Exists: true}}
+			l.addSnapshot(shard, places, stored/1000, stored+1000, true)
+		}
+		cells := layout.AppendCells(nil, h.Hash, stored, stored)
+		found := inspect.FoundCounter{Name: "a"}
+		for _, id := range cells {
+			found.Cells = append(found.Cells, inspect.FoundCell{CellID: id, N: redis})
+		}
+		l.addListed(found, l.latest[layout.ShardOf(h.Hash)], false)
+		for seq := range uint64(20) {
+			l.subtract(0, seq, stored, &h)
+		}
+		var list strings.Builder
+		r := newReport(&list, 10)
+		b := bounds{incomplete: make([]int64, layout.Shards), erased: make([]int64, layout.Shards)}
+		require.Empty(t, r.compare(l, b))
+		require.Empty(t, list.String())
+		require.Equal(t, "audit: 9223372036854775807 hits, 1 counters, 0 differences", r.String())
+	}
 }

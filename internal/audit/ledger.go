@@ -65,6 +65,8 @@ type cell struct {
 	redis, streams int64
 }
 
+func (c *cell) add(n int64) { c.streams = window.AddCounts(c.streams, n) }
+
 // snapshot is the state when the cells of some counters were read.
 type snapshot struct {
 	positions []window.Cursor // by stream; only the fields that say what was applied
@@ -183,11 +185,11 @@ func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
 		if c == nil {
 			c = l.add(string(h.Counter), h.Hash, at)
 		}
-		l.cell(c, keyOf(id)).streams += h.N
+		l.cell(c, keyOf(id)).add(h.N)
 		judged = true
 	}
 	if judged {
-		c.hits += h.N
+		c.hits = window.AddCounts(c.hits, h.N)
 	}
 	if h.Unique == nil || len(l.layout.UniqueTiers) == 0 {
 		return
@@ -217,7 +219,7 @@ func (l *ledger) subtractFromAll(c *counter, stream int, seq uint64, stored int6
 	l.scratch = l.layout.AppendCells(l.scratch[:0], h.Hash, h.At, stored)
 	for _, id := range l.scratch {
 		if l.layout.CellExpires(id, c.hash) > snapshot.at && l.layout.CellStart(id) < snapshot.until {
-			l.cell(c, keyOf(id)).streams += h.N
+			l.cell(c, keyOf(id)).add(h.N)
 		}
 	}
 }

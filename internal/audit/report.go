@@ -77,7 +77,7 @@ type bounds struct {
 // compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.
 func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 	for _, c := range l.counters {
-		r.hits += c.hits
+		r.hits = window.AddCounts(r.hits, c.hits)
 		if !c.listed {
 			unread = append(unread, c)
 			continue
@@ -116,7 +116,7 @@ func (r *report) judgeCells(l *ledger, c *counter, b bounds) {
 func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found cell, b bounds) {
 	start := layout.CellStart(id)
 	switch {
-	case found.redis == found.streams:
+	case found.redis == found.streams, min(found.redis, found.streams) >= window.Saturated:
 	case start < max(b.incomplete[c.shard], layout.Tiers[id.Tier].Since):
 		r.incomplete++
 	case found.redis < found.streams && start < b.erased[c.shard] &&
@@ -124,7 +124,7 @@ func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found
 		r.erased++
 	case found.redis > found.streams && start <= b.complete:
 		r.gone++
-		r.goneHits += found.redis - found.streams
+		r.goneHits = window.AddCounts(r.goneHits, found.redis-found.streams)
 		r.goneBefore = max(r.goneBefore, b.complete)
 	default:
 		r.cellDiffers(layout, c, id, found.redis, found.streams)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,6 @@ type rig struct {
 	js     jetstream.JetStream
 	client redis.UniversalClient
 	store  *schema.Store
-	sparse bool // rare counters have logs
 }
 
 func newRig(t *testing.T) *rig {
@@ -64,7 +64,7 @@ func (r *rig) start(env ...string) (stop func(), reload chan<- os.Signal) {
 	uniques, err := window.ParseUniqueTiers(settings.UniqueTiers)
 	require.NoError(r.t, err)
 	if _, err := r.store.Layout(r.t.Context()); errors.Is(err, schema.ErrNoLayout) { // else there was a worker before
-		layout := window.Layout{Tiers: tiers, UniqueTiers: uniques, Shards: settings.Shards, Sparse: r.sparse}
+		layout := window.Layout{Tiers: tiers, UniqueTiers: uniques, Shards: settings.Shards}
 		require.NoError(r.t, schema.NewStore(r.client, "test").EnsureLayout(r.t.Context(), layout))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -222,6 +222,36 @@ func (r *rig) mustFind(differences int64, parts ...string) {
 func (r *rig) keys(pattern string) []string {
 	r.t.Helper()
 	return stack.Scan(r.t, r.client, pattern)
+}
+
+// makeBusy moves the hits of counters from their logs into the tiers, where those of busy ones are. No worker
+// may run.
+func (r *rig) makeBusy(counters ...string) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	layout, err := r.store.Layout(ctx)
+	require.NoError(r.t, err)
+	logs, _ := layout.SparseTier()
+	for _, counter := range counters {
+		hash := window.HashCounter([]byte(counter))
+		for _, key := range r.keys("test:{*}:s:*:" + counter) {
+			epoch, err := strconv.ParseInt(strings.Split(key, ":")[3], 10, 64)
+			require.NoError(r.t, err)
+			cells, err := logs.ParseLog(r.client.Get(ctx, key).Val())
+			require.NoError(r.t, err)
+			for _, tier := range layout.Tiers {
+				for _, c := range cells {
+					h := window.CellHash{Shard: layout.ShardOf(hash), Counter: counter, Tier: tier}
+					var field int64
+					h.Epoch, field = tier.EpochAndField(tier.CellAt(logs.CellStart(logs.CellIn(epoch, c.Field))))
+					to := r.store.Keys.Hash(h)
+					require.NoError(r.t, r.client.HIncrBy(ctx, to, strconv.FormatInt(field, 10), c.N).Err())
+					require.NoError(r.t, r.client.ExpireAt(ctx, to, time.Unix(tier.Deadline(h.Epoch, hash), 0)).Err())
+				}
+			}
+			require.NoError(r.t, r.client.Del(ctx, key).Err())
+		}
+	}
 }
 
 // increment adds to the first field of the first hash that matches a pattern.

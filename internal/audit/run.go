@@ -126,11 +126,11 @@ func connect(ctx context.Context, env *settings, opts options, stdout, stderr io
 
 func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("audit")
-	fs.Add("rate", "50000", "the most `items` per second that are read: messages of streams, hashes and keys of Redis; 0 is "+
-		"as fast as possible",
+	fs.Add("rate", "50000", "the most `items` per second that are read: messages of streams, hashes and keys of "+
+		"Redis; 0 is as fast as possible",
 		program.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
-	fs.Add("memory", "512", "about how many `megabytes` (MiB) the program may take; if all cells do not fit into half of that, "+
-		"the streams are read several times", program.Whole(&o.memory, 32, 1<<20))
+	fs.Add("memory", "512", "about how many `megabytes` (MiB) the program may take; if all cells do not fit into half "+
+		"of that, the streams are read several times", program.Whole(&o.memory, 32, 1<<20))
 	fs.Add("max-differences", "100", "the most `differences` that are listed; all are counted",
 		program.Whole(&o.maxDifferences, 0, 1e9))
 	return fs

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -30,7 +29,7 @@ type workspace struct {
 }
 
 var workspaces = sync.Pool{New: func() any {
-	return &workspace{body: make([]byte, 0, freeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
+	return &workspace{body: make([]byte, 0, web.FreeBytes), parser: hit.NewParser(), events: rules.NewChecker()}
 }}
 
 // free returns the memory for the next request, unless it is large.
@@ -39,19 +38,6 @@ func (w *workspace) free() {
 		return // the parser has grown, too
 	}
 	workspaces.Put(w)
-}
-
-// receive reads a body of at most most bytes into the workspace, which grows only with what arrives, whatever
-// the client announces.
-func (space *workspace) receive(w http.ResponseWriter, r *http.Request, most int64, held *hold) error {
-	err := errLarge
-	if r.ContentLength <= most {
-		space.body, err = fill(r.Body, space.body[:0], most, held)
-	}
-	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of the body is not read
-	}
-	return err
 }
 
 // boundArrival bounds how long the rest of a body may take.
@@ -64,25 +50,28 @@ func boundArrival(w http.ResponseWriter) {
 // up.
 type bodyReader struct {
 	maxBody int64 // bytes, also after unpacking
+	budget  *web.Budget
 	zstd    *zstd.Decoder
 }
 
-func newBodyReader(maxBody int64) (*bodyReader, error) {
+func newBodyReader(maxBody int64, budget *web.Budget) (*bodyReader, error) {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxMemory(uint64(maxBody)+1))
-	return &bodyReader{maxBody, d}, err
+		zstd.WithDecodeAllCapLimit(true)) // a frame's window, of any size, is the body itself, and needs no memory
+	return &bodyReader{maxBody, budget, d}, err
 }
 
 // read reads a request's body and unpacks it. The result is valid as long as the workspace is.
-func (b *bodyReader) read(w http.ResponseWriter, r *http.Request, space *workspace, held *hold) ([]byte, *web.Problem) {
+func (b *bodyReader) read(w http.ResponseWriter, r *http.Request, space *workspace,
+	held *web.Hold) ([]byte, *web.Problem) {
 	how, p := encodingOf(r)
 	if p != nil {
 		return nil, p
 	}
-	if r.ContentLength < 0 || r.ContentLength > freeBytes { // a small body comes with its header
+	if r.ContentLength < 0 || r.ContentLength > web.FreeBytes { // a small body comes with its header
 		boundArrival(w)
 	}
-	err := space.receive(w, r, b.maxBody, held)
+	var err error
+	space.body, err = held.ReadBody(w, r, space.body, b.maxBody)
 	if err == nil && how == plain {
 		return space.body, nil
 	}
@@ -90,7 +79,7 @@ func (b *bodyReader) read(w http.ResponseWriter, r *http.Request, space *workspa
 	if err == nil {
 		body, err = b.unpack(how, space.body, held)
 	}
-	if errors.Is(err, errLarge) {
+	if errors.Is(err, web.ErrLarge) {
 		return nil, tooLarge(b.maxBody)
 	}
 	return body, bodyProblem(err)
@@ -123,35 +112,41 @@ func encodingOf(r *http.Request) (encoding, *web.Problem) {
 	}
 }
 
-// unpack unpacks a body. held is resized from the packed bytes to both.
-func (b *bodyReader) unpack(how encoding, packed []byte, held *hold) ([]byte, error) {
+// unpack unpacks a body. held is resized from the packed bytes to both. A frame of zstd need not have its
+// content's size, so the buffer for it grows.
+func (b *bodyReader) unpack(how encoding, packed []byte, held *web.Hold) ([]byte, error) {
 	if how == gzipped {
 		r, err := gzip.NewReader(bytes.NewReader(packed))
 		if err != nil {
 			return nil, errPacked{how, err}
 		}
-		more := &hold{budget: held.budget}
-		out, err := fill(r, nil, b.maxBody, more)
-		held.n += more.n
-		if err != nil && !errors.Is(err, errLarge) && !errors.Is(err, errNoRoom) {
+		more := b.budget.Hold()
+		out, err := more.Fill(r, nil, b.maxBody)
+		held.Join(more)
+		if err != nil && !errors.Is(err, web.ErrLarge) && !errors.Is(err, web.ErrNoRoom) {
 			return nil, errPacked{how, err}
 		}
 		return out, err
 	}
-	if !held.resize(cap(packed) + int(b.maxBody) + freeBytes) {
-		return nil, errNoRoom
+	for size := 16 * web.FreeBytes; ; size *= 8 {
+		size = min(size, int(b.maxBody))
+		if !held.Resize(cap(packed) + size + beyond) {
+			return nil, web.ErrNoRoom
+		}
+		out, err := b.zstd.DecodeAll(packed, make([]byte, 0, size+beyond))
+		switch {
+		case err == nil && len(out) <= int(b.maxBody):
+			return out, nil
+		case len(out) <= size && !errors.Is(err, zstd.ErrDecoderSizeExceeded):
+			return nil, errPacked{how, err}
+		case size == int(b.maxBody):
+			return nil, web.ErrLarge
+		}
 	}
-	out, err := b.zstd.DecodeAll(packed, nil)
-	switch {
-	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded),
-		int64(len(out)) > b.maxBody:
-		return nil, errLarge
-	case err != nil:
-		return nil, errPacked{how, err}
-	}
-	held.resize(cap(packed) + cap(out)) // it only gives back
-	return out, nil
 }
+
+// beyond is two of zstd's blocks: an output that finds no room for a block has passed its size by then.
+const beyond = 256 << 10
 
 type errPacked struct {
 	how encoding
@@ -162,33 +157,6 @@ func (e errPacked) Error() string {
 	return fmt.Sprintf("body: not %s, although Content-Encoding names it (%v)", e.how, e.err)
 }
 
-var (
-	errLarge  = errors.New("larger than allowed")
-	errNoRoom = errors.New("no room for it in memory")
-)
-
-func fill(r io.Reader, buf []byte, most int64, held *hold) ([]byte, error) {
-	for {
-		if len(buf) == cap(buf) {
-			size := max(2*cap(buf), freeBytes)
-			if !held.resize(size) {
-				return buf, errNoRoom
-			}
-			buf = append(make([]byte, 0, size), buf...)
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		switch {
-		case int64(len(buf)) > most:
-			return buf, errLarge
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			return buf, err
-		}
-	}
-}
-
 // bodyProblem is the problem of a body that could not be read, or nil.
 func bodyProblem(err error) *web.Problem {
 	var network net.Error
@@ -196,7 +164,7 @@ func bodyProblem(err error) *web.Problem {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, web.ErrNoRoom):
 		return noRoom("COLLECT_MAX_WAITING")
 	case errors.As(err, &packed):
 		return web.NewProblem(http.StatusBadRequest, packed.Error())

@@ -22,12 +22,12 @@ type entry struct {
 	separate bool        // it shares no message with others
 	header   nats.Header // on the message, if no other entry shares it: the event's of CloudEvents, and the trace
 	since    time.Time
-	held     hold
+	held     web.Hold
 	done     chan outcome
 }
 
 // newEvents takes CloudEvents unchanged. It returns nil if there is no room for them.
-func newEvents(b *budget, body []byte, events int, header nats.Header, id string) *entry {
+func newEvents(b *web.Budget, body []byte, events int, header nats.Header, id string) *entry {
 	e := newEntry(b, nil, id)
 	if e == nil {
 		return nil
@@ -46,10 +46,11 @@ type outcome struct {
 var entries = sync.Pool{New: func() any { return &entry{done: make(chan outcome, 1)} }}
 
 // newEntry encodes hits as the workers read them. It returns nil if there is no room for them.
-func newEntry(b *budget, hits []hit.Hit, id string) *entry {
+func newEntry(b *web.Budget, hits []hit.Hit, id string) *entry {
 	e := entries.Get().(*entry)
-	e.lines, e.hits, e.id, e.separate, e.header, e.idSource, e.since, e.held = e.lines[:0], len(hits), id, id != "",
-		nil, keyHeader, time.Now(), hold{budget: b}
+	e.lines, e.hits, e.header = e.lines[:0], len(hits), nil
+	e.id, e.separate, e.idSource = id, id != "", keyHeader
+	e.since, e.held = time.Now(), b.Hold()
 	for _, h := range hits {
 		e.lines = append(h.AppendJSON(e.lines), '\n')
 	}
@@ -76,7 +77,7 @@ func (e *entry) trace(parent string) {
 
 // free returns the entry's memory. The entry must not be used afterwards.
 func (e *entry) free() {
-	e.held.resize(0)
+	e.held.Resize(0)
 	if cap(e.lines) > mostPooled {
 		e.lines = nil
 	}
@@ -131,7 +132,7 @@ const keyHeader = "Idempotency-Key"
 
 // keep holds the memory of an encoded entry, or frees it and returns nil if there is no room.
 func (e *entry) keep() *entry {
-	if !e.held.resize(cap(e.lines)) {
+	if !e.held.Resize(cap(e.lines)) {
 		e.free()
 		return nil
 	}

@@ -127,20 +127,21 @@ func TestWithoutRoomLargeRequestsAreRefusedAtOnceAndSmallOnesTaken(t *testing.T)
 	_, err := rest.Write([]byte(large))
 	require.NoError(t, err)
 	stack.Eventually(t, "the large body to be in memory", func() (bool, string) {
-		n := r.budget.bytes.Load()
+		n := r.budget.Bytes()
 		return n > 100_000, fmt.Sprint(n)
 	})
 	require.Contains(t, r.mustRefuse(http.StatusServiceUnavailable, large).Detail, "COLLECT_MAX_WAITING")
 	r.mustStore(`{"key":"small"}`)
 	stack.Eventually(t, "the other requests to leave", func() (bool, string) {
-		n := r.budget.requests.Load()
+		n := r.budget.Requests()
 		return n == 1, fmt.Sprint(n)
 	})
-	for r.budget.requests.Load() < r.budget.maxRequests {
-		r.budget.requests.Add(1)
+	for r.budget.Enter() {
 	}
 	require.Contains(t, r.mustRefuse(http.StatusServiceUnavailable, `{"key":"b"}`).Detail, "COLLECT_MAX_REQUESTS")
-	r.budget.requests.Store(1) // the first
+	for r.budget.Requests() > 1 { // the first
+		r.budget.Leave()
+	}
 	require.NoError(t, rest.Close())
 	require.Equal(t, http.StatusAccepted, <-first)
 	require.Equal(t, map[string]int64{"a": 9000, "small": 1}, r.countHits())

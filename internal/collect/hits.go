@@ -87,8 +87,8 @@ func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web
 	}
 	space := workspaces.Get().(*workspace)
 	defer space.free()
-	held := hold{budget: h.storage.budget}
-	defer held.resize(0)
+	held := h.storage.budget.Hold()
+	defer held.Resize(0)
 	body, p := h.bodies.read(w, r, space, &held)
 	if p != nil {
 		return nil, p
@@ -103,7 +103,7 @@ func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web
 		if p != nil {
 			return nil, p
 		}
-		held.resize(0) // the entry holds its own memory
+		held.Resize(0) // the entry holds its own memory
 		e = newEntry(h.storage.budget, hits, id)
 	} else {
 		events, single, p := checkEvents(space.events, mode, header, body, h.maxHits)
@@ -114,7 +114,7 @@ func (h *hitsHandler) read(w http.ResponseWriter, r *http.Request) (*entry, *web
 		if id == "" && mode != rules.Batch {
 			id, idSource = eventID(single, token.Name()), "source and id of the event"
 		}
-		held.resize(0)
+		held.Resize(0)
 		if e = newEvents(h.storage.budget, body, events, header, id); e != nil {
 			e.idSource = idSource
 		}

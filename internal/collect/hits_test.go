@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/trace"
@@ -259,7 +260,7 @@ func TestMessagesHaveTheTraceOfTheirRequest(t *testing.T) {
 func TestMessageOfSeveralRequestsHasNoTrace(t *testing.T) {
 	m := newMessage("hits.collect")
 	entryOf := func(parent string) *entry {
-		e := newEntry(&budget{}, nil, "")
+		e := newEntry(web.NewBudget(0, 0), nil, "")
 		if parent != "" {
 			e.trace(parent)
 		}
@@ -348,7 +349,7 @@ func FuzzParse(f *testing.F) {
 			}
 			taken[counted{string(h.Counter), min(at, stored)}] += h.N
 		}
-		e := newEntry(&budget{maxBytes: 1 << 30}, hits, "")
+		e := newEntry(web.NewBudget(0, 1<<30), hits, "")
 		if asItCame, asStored := decoded([]byte(body)), decoded(e.lines); !maps.Equal(asItCame, taken) || !maps.Equal(asStored, taken) {
 			t.Errorf("taken %v, as it came %v, as stored %v", taken, asItCame, asStored)
 		}
@@ -535,4 +536,48 @@ func TestEventsOfACallerHaveIDsOfTheirOwn(t *testing.T) {
 	r := newRigWithTokens(t)
 	r.mustStore(event("1"), "Content-Type", structuredType, "Authorization", "Bearer all")
 	require.Regexp(t, `^"all"cloudevent `, r.storedMessages()[0].Header.Get(nats.MsgIdHdr))
+}
+
+// zstd's frames are unpacked with any window, with and without the size of their content, and several in a
+// row. What is larger than a body may be is refused as that, and what is held is what the body takes.
+func TestUnpackedFramesOfZstd(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		maxBody := rapid.SampledFrom([]int{100, 64 << 10, 200_000, 1 << 20}).Draw(rt, "most")
+		budget := web.NewBudget(1, 4<<20)
+		reader, err := newBodyReader(int64(maxBody), budget)
+		require.NoError(rt, err)
+		window := zstd.WithWindowSize(1 << rapid.IntRange(10, 25).Draw(rt, "window"))
+		var want, packed []byte
+		for range rapid.IntRange(1, 3).Draw(rt, "frames") {
+			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(maxBody-2, maxBody+2),
+				rapid.IntRange(0, 3*maxBody)).Draw(rt, "bytes")
+			noise := rapid.SliceOfN(rapid.Byte(), 1, 2000).Draw(rt, "noise")
+			content := bytes.Repeat(noise, size/len(noise)+1)[:size]
+			want = append(want, content...)
+			var frame bytes.Buffer
+			encoder, err := zstd.NewWriter(&frame, window, zstd.WithZeroFrames(true))
+			require.NoError(rt, err)
+			if rapid.Bool().Draw(rt, "whole") {
+				packed = encoder.EncodeAll(content, packed)
+				continue
+			}
+			_, err = encoder.Write(content)
+			require.NoError(rt, err)
+			if rapid.Bool().Draw(rt, "flush") {
+				require.NoError(rt, encoder.Flush())
+			}
+			require.NoError(rt, encoder.Close())
+			packed = append(packed, frame.Bytes()...)
+		}
+		held := budget.Hold()
+		got, err := reader.unpack(zstdized, packed, &held)
+		require.LessOrEqual(rt, budget.Bytes(), int64(cap(packed)+maxBody+beyond))
+		if len(want) > maxBody {
+			require.ErrorIs(rt, err, web.ErrLarge)
+			return
+		}
+		require.NoError(rt, err)
+		require.True(rt, bytes.Equal(want, got))
+	})
 }

@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,51 +9,8 @@ import (
 	"tallyroll/internal/web"
 )
 
-const (
-	// freeBytes of each request are covered by the bound on requests, so that large bodies do not keep small
-	// ones out.
-	freeBytes = 4 << 10
-	// mostPooled bounds the memory, in bytes, that is kept for the next request.
-	mostPooled = 64 << 10
-)
-
-// budget bounds what requests hold in memory, whatever clients send.
-type budget struct {
-	maxRequests, maxBytes int64
-	requests, bytes       atomic.Int64
-}
-
-// enter lets a request in, which must then leave, or returns false.
-func (b *budget) enter() bool {
-	if b.requests.Add(1) > b.maxRequests {
-		b.requests.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (b *budget) leave() { b.requests.Add(-1) }
-
-// hold is one request's share of the budget's bytes.
-type hold struct {
-	budget *budget
-	n      int64
-}
-
-// resize makes the hold fit this many bytes of a request. It changes nothing if that exceeds the bound.
-func (h *hold) resize(bytes int) bool {
-	n := max(0, int64(bytes)-freeBytes)
-	more := n - h.n
-	if more > 0 && h.budget.bytes.Add(more) > h.budget.maxBytes {
-		h.budget.bytes.Add(-more)
-		return false
-	}
-	if more < 0 {
-		h.budget.bytes.Add(more)
-	}
-	h.n = n
-	return true
-}
+// mostPooled bounds the memory, in bytes, that is kept for the next request.
+const mostPooled = 64 << 10
 
 // metrics are described in docs/metrics.md.
 type metrics struct {
@@ -66,7 +22,7 @@ type metrics struct {
 	sentAgain    prometheus.Counter
 }
 
-func newMetrics(b *budget) *metrics {
+func newMetrics(b *web.Budget) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "tallyroll", Subsystem: "collect", Name: name,
 			Help: help})
@@ -91,9 +47,9 @@ func newMetrics(b *budget) *metrics {
 		sentAgain: counter("sent_again_total", "Sends of messages whose earlier send had no answer yet."),
 	}
 	m.Registry.MustRegister(m.storeSeconds, m.hits, m.messages, m.duplicates, m.sentAgain,
-		gauge("requests", "Requests under way.", b.requests.Load),
+		gauge("requests", "Requests under way.", b.Requests),
 		gauge("waiting_bytes", "Bytes of bodies and hits in memory, beyond the first 4096 of each request.",
-			b.bytes.Load))
+			b.Bytes))
 	return m
 }
 

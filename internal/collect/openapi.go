@@ -51,7 +51,7 @@ func describe(mux *http.ServeMux, settings Settings) *api.API {
 			About: "NATS answers and a stream takes the subject; otherwise, and once the process has been asked to " +
 				"stop, a line says why not.",
 			Answer: "They can.", Example: "ready\n", Not: "They cannot.", NotExample: "NATS does not answer\n"})
-	if settings.MetricsAddr == "" {
+	if !settings.MetricsAddr.Set() {
 		a.DescribeStatus(api.MetricsPage("tallyroll_collect_hits_total 812\n"))
 	}
 	return a
@@ -128,14 +128,15 @@ func describeHits(a *api.API, maxBody int64) *huma.Operation {
 				"the hits of this request are stored is unknown").OfKind(web.StoredUnknown)},
 	}
 	if a.NeedsToken() {
+		outside := web.ProblemDetail{Location: "body[0]", Message: `the counter "/cart" is outside of the token ` +
+			`shop, which is about names that begin with "shop."`}
 		problems = append(problems,
 			describedProblem{http.StatusUnauthorized, "The token is missing or wrong.",
 				web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of "+
 					"the tokens of COLLECT_TOKENS_FILE")},
 			describedProblem{http.StatusForbidden, "The token lacks the right count, or a key is outside of its " +
 				"prefixes. Nothing is stored.",
-				itemsProblem(http.StatusForbidden, []web.ProblemDetail{{Location: "body[0]", Message: `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`}},
-					1).OfKind(web.KeyOutsidePrefix)})
+				itemsProblem(http.StatusForbidden, []web.ProblemDetail{outside}, 1).OfKind(web.KeyOutsidePrefix)})
 	}
 	for _, p := range problems {
 		var headers map[string]*huma.Header
@@ -230,7 +231,8 @@ func pageProblems(a *api.API, responses map[string]*huma.Response, more ...descr
 			web.NewProblem(http.StatusBadRequest, "key: the counter's name has 0 bytes; 1 to 512 are allowed")},
 		{http.StatusForbidden, "The page's origin is not one of COLLECT_ORIGINS, or the request names none. Nothing " +
 			"is stored.",
-			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: the origin must be one of COLLECT_ORIGINS`)},
+			web.NewProblem(http.StatusForbidden, `pages of the origin "https://other.example.com" may not count here: `+
+				"the origin must be one of COLLECT_ORIGINS")},
 		{http.StatusNotFound, "It is off.", web.NewProblem(http.StatusNotFound, pagesOffDetail(beaconPath))},
 		{http.StatusServiceUnavailable, "Nothing of this request is stored.", noRoom("COLLECT_MAX_WAITING")},
 		{http.StatusGatewayTimeout, "Whether the hits are stored is unknown.", web.NewProblem(http.StatusGatewayTimeout,

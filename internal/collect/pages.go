@@ -134,11 +134,12 @@ func checkBeacon(r *http.Request) *web.Problem {
 }
 
 func (s *pages) readBeacon(w http.ResponseWriter, r *http.Request, space *workspace) *web.Problem {
-	held := hold{budget: s.storage.budget}
-	defer held.resize(0)
+	held := s.storage.budget.Hold()
+	defer held.Resize(0)
 	boundArrival(w)
-	err := space.receive(w, r, maxBeacon, &held)
-	if errors.Is(err, errLarge) {
+	var err error
+	space.body, err = held.ReadBody(w, r, space.body, maxBeacon)
+	if errors.Is(err, web.ErrLarge) {
 		return web.NewProblem(http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("body: more than %d bytes, which is what browsers allow a beacon: send several", maxBeacon))
 	}

@@ -223,10 +223,9 @@ func (p *publisher) endUnknown(m *message) {
 	p.box.Drop(m)
 	m.complete(outcome{problem: web.NewProblem(http.StatusGatewayTimeout,
 		"JetStream has not answered in time (COLLECT_TIMEOUT): whether the hits of this request are stored is "+
-			"unknown; "+
-			"sending them again counts them once only with the same Idempotency-Key, or the same source and id of a "+
-			"CloudEvent, within the time for which the stream remembers it (2 minutes by "+
-			"default)").OfKind(web.StoredUnknown)})
+			"unknown; sending them again counts them once only with the same Idempotency-Key, or the same source and "+
+			"id of a CloudEvent, within the time for which the stream remembers it (2 minutes by default)",
+	).OfKind(web.StoredUnknown)})
 }
 
 // refuse ends a message that is certainly not stored.
@@ -263,9 +262,8 @@ func (p *publisher) refusalProblem(why error) *web.Problem {
 	if errors.As(why, &refusal) && refusal.Lasts() {
 		return web.NewProblem(http.StatusServiceUnavailable, fmt.Sprintf(
 			"messages on %s do not suit their stream (%v): nothing of this request is stored, and sending it again "+
-				"does not help: "+
-				"an operator has to set COLLECT_SUBJECT to a subject of another stream", p.subject,
-			why)).OfKind(web.NotStored).WithHeader("Retry-After", "60")
+				"does not help: an operator has to set COLLECT_SUBJECT to a subject of another stream",
+			p.subject, why)).OfKind(web.NotStored).WithHeader("Retry-After", "60")
 	}
 	return notStored(fmt.Sprintf("JetStream refuses messages on %s now (%v): nothing of this request is stored; send "+
 		"it again in a second", p.subject, why))

@@ -119,7 +119,7 @@ func (r *rig) serve(env ...string) {
 		if err := <-ended; err != nil {
 			r.t.Error(err)
 		}
-		if n, b := s.budget.requests.Load(), s.budget.bytes.Load(); n != 0 || b != 0 {
+		if n, b := s.budget.Requests(), s.budget.Bytes(); n != 0 || b != 0 {
 			r.t.Errorf("at the end, %d requests and %d bytes are held", n, b)
 		}
 	})

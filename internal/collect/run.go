@@ -38,14 +38,13 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	}
 	s.server.Leaving = leaving
 	settings.Pages.warn(log)
-	listeners, err := settings.addresses().Listen(s.server.Files)
+	listeners, err := settings.Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
-	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).Str("subject",
-		settings.Subject).
-		Int("tokens", s.hits.callers.tokens.Count()).Bool("pages", settings.Pages.on()).
-		Str("url", listeners.URL()).Msg("started")
+	log.Info().Str("version", release.Version()).Str("nats", settings.NATS.URL.String()).
+		Str("subject", settings.Subject).Int("tokens", s.hits.callers.tokens.Count()).
+		Bool("pages", settings.Pages.on()).Str("url", listeners.URL()).Msg("started")
 
 	served, endPublisher := context.WithCancel(context.WithoutCancel(ctx)) // ends when no request is under way any more
 	defer endPublisher()
@@ -69,7 +68,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 type service struct {
 	server   web.Server
 	settings Settings
-	budget   budget
+	budget   *web.Budget
 	hits     hitsHandler
 	pages    pages
 	storage  storage
@@ -78,18 +77,18 @@ type service struct {
 }
 
 func newService(settings Settings, log zerolog.Logger) (*service, error) {
-	s := &service{settings: settings, log: log}
-	s.budget.maxRequests, s.budget.maxBytes = int64(settings.MaxRequests), settings.MaxWaiting
-	s.metrics = newMetrics(&s.budget)
+	s := &service{settings: settings, log: log,
+		budget: web.NewBudget(int64(settings.MaxRequests), settings.MaxWaiting)}
+	s.metrics = newMetrics(s.budget)
 	s.server = web.Server{Metrics: s.metrics.Metrics, Files: buildinfo.NewFiles(s.metrics.Registry, log), Log: log,
-		Apart: settings.MetricsAddr != ""}
-	s.storage.target, s.storage.budget = newTarget(settings.Subject, log), &s.budget
+		Apart: settings.MetricsAddr.Set()}
+	s.storage.target, s.storage.budget = newTarget(settings.Subject, log), s.budget
 	s.storage.timeout, s.storage.failures = settings.Timeout, program.Sampled(log)
 	tokens, err := access.New(access.TokenSettings{Program: "COLLECT", File: settings.TokensFile}, s.server.Files)
 	if err != nil {
 		return nil, err
 	}
-	bodies, err := newBodyReader(settings.MaxBody)
+	bodies, err := newBodyReader(settings.MaxBody, s.budget)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +116,11 @@ func (s *service) bound(mux *http.ServeMux) http.Handler {
 		}
 		if web.UnderV1(r.URL.Path) {
 			w.Header()["Cache-Control"] = noStore
-			if !s.budget.enter() {
+			if !s.budget.Enter() {
 				noRoom("COLLECT_MAX_REQUESTS").Write(w)
 				return
 			}
-			defer s.budget.leave()
+			defer s.budget.Leave()
 		}
 		handler.ServeHTTP(w, r) // no route has a wildcard, which mux.ServeHTTP would look up again
 	})

@@ -22,17 +22,13 @@ type Settings struct {
 	Log      program.Log
 	Shutdown web.Shutdown
 
-	Addr        string    `env:"COLLECT_ADDR" envDefault:"127.0.0.1:8081" help:"where HTTP listens, host:port"`
-	Hosts       web.Hosts `env:"COLLECT_HOSTS" help:"public names at which POST /v1/hits may be called, comma-separated, such as collect.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with COLLECT_TOKENS_FILE or over HTTPS"`
-	Subject     string    `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
-	TLSCert     string    `env:"COLLECT_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with COLLECT_TLS_KEY; both files are read again when they change"`
-	TLSKey      string    `env:"COLLECT_TLS_KEY" help:"the private key of COLLECT_TLS_CERT (PEM)"`
-	TLSClientCA string    `env:"COLLECT_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs COLLECT_TLS_CERT; read again when it changes"`
+	web.Addresses `envPrefix:"COLLECT_" ADDR.default:"127.0.0.1:8081"`
+
+	Hosts   web.Hosts `env:"COLLECT_HOSTS" help:"public names at which POST /v1/hits may be called, comma-separated, such as collect.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with COLLECT_TOKENS_FILE or over HTTPS"`
+	Subject string    `env:"COLLECT_SUBJECT" envDefault:"hits.collect" help:"the subject that messages are published to: one that a stream of hits takes"`
 
 	MaxWait time.Duration `env:"COLLECT_MAX_WAIT" envDefault:"5ms" help:"the longest that requests gather into one message, 0s to 1s; while nothing is under way to JetStream, a request does not wait"`
 	Timeout time.Duration `env:"COLLECT_TIMEOUT" envDefault:"30s" help:"how long a request waits for JetStream, 1s to 90s, before it is answered 504: stored or not is unknown"`
-
-	MetricsAddr string `env:"COLLECT_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at COLLECT_ADDR, and there are no profiles"`
 
 	MaxBody     int64 `env:"COLLECT_MAX_BODY" envDefault:"1048576" help:"most bytes of one body, after unpacking"`
 	MaxHits     int   `env:"COLLECT_MAX_HITS" envDefault:"10000" help:"most hits of one request, and of one message; at most INGEST_MAX_HITS of the workers"`
@@ -50,9 +46,6 @@ const (
 )
 
 func (s *Settings) Validate() error {
-	if err := s.addresses().Validate(); err != nil {
-		return err
-	}
 	if outbox.CheckSubject(s.Subject) != nil {
 		return &setting.Error{Key: "COLLECT_SUBJECT", Value: s.Subject, MustBe: "a subject to publish to, such as " +
 			"hits.collect: without wildcards (* and >), spaces and empty parts"}
@@ -64,11 +57,6 @@ func (s *Settings) Validate() error {
 			setting.Most{Key: "COLLECT_MAX_HITS", N: int64(s.MaxHits)},
 			setting.Most{Key: "COLLECT_MAX_REQUESTS", N: int64(s.MaxRequests)}, setting.Most{Key: "COLLECT_MAX_WAITING",
 				N: s.MaxWaiting}))
-}
-
-func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "COLLECT", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert,
-		Key: s.TLSKey, ClientCA: s.TLSClientCA}
 }
 
 // PageSettings are about hits that web pages send from their visitors' browsers.

@@ -24,11 +24,10 @@ import (
 
 // storage stores the hits and CloudEvents of requests in JetStream, once there is a connection.
 type storage struct {
-	target  *target
-	budget  *budget
-	timeout time.Duration
-	// limited to a few lines per minute, because clients decide how often something fails
-	failures  zerolog.Logger
+	target    *target
+	budget    *web.Budget
+	timeout   time.Duration
+	failures  zerolog.Logger                      // program.Sampled
 	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 	publisher atomic.Pointer[publisher]           // nil while there is no connection yet
 }

@@ -74,7 +74,7 @@ func (t *target) watch(ctx context.Context, js jetstream.JetStream) error {
 
 // check finds the subject's stream, and its settings, which this user may have no right to see.
 func (t *target) check(ctx context.Context, js jetstream.JetStream) streamCheck {
-	stream, err := outbox.FindStream(ctx, js.Conn(), t.subject)
+	stream, err := outbox.FindStream(ctx, js, t.subject)
 	found := streamCheck{stream: stream, err: err}
 	if err != nil {
 		return found

@@ -20,6 +20,7 @@ type buffer struct {
 	resumed     []window.Cursor // per shard: what had been applied when the session began
 	replayed    uint64          // when the session began, no hit after this message was counted or rejected
 	sparse      bool            // missing sequences may have been no hits, see source.State.Gaps
+	beforeFirst uint64          // see source.State.BeforeFirst
 	whole       bool            // the filling half must fit into one transaction per shard
 
 	mu       sync.Mutex
@@ -147,8 +148,8 @@ func (b *buffer) add(stream string, m message) error {
 			l.rejectBytes += len(r.Body) + len(r.Detail) + len(m.counter) + m.origin.Size() + len(m.trace) + rejectCost
 		}
 	}
-	if discarded := m.seq - l.seq - 1; discarded > 0 && !b.sparse {
-		l.discarded += discarded
+	if from := max(l.seq, b.beforeFirst) + 1; m.seq > from && !b.sparse {
+		l.discarded += m.seq - from
 		// They were stored between the two messages.
 		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1)
 	}

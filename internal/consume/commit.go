@@ -170,6 +170,7 @@ func (c *committer) target(l *load) goal {
 	next := goal{Cursor: window.Cursor{
 		Created: c.state.Created, Seq: l.seq, Stored: l.stored, Latest: l.latest,
 		AsOf: l.stored / 1e6, IncompleteBefore: l.incompleteBefore, Naming: c.namingText,
+		Settings: c.state.Settings(),
 	}}
 	at, clock := c.tail.timeAtEnd(l.seq, l.stored)
 	next.AsOf, next.clock = max(next.AsOf, at), clock
@@ -282,8 +283,8 @@ func (c *committer) commitShard(ctx, flushing context.Context, shard int, cells 
 		if done.Failed != nil {
 			c.Metrics.lost.WithLabelValues(c.stream).Inc()
 			c.Log.Error().Err(done.Failed).Int("shard", shard).Uint64("at", cursor.Furthest()).
-				Msg("hits, or the unique values of hits, are not counted because of a foreign key: " +
-					"answers about their time have complete: false; move or delete the key, so that later ones count")
+				Msg("hits, or the unique values of hits, are not counted: " +
+					"answers about their time have complete: false")
 			if failed := c.reportLostHits(flushing, shard, cells.End()); failed != nil && err == nil {
 				err = failed
 			}

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -27,6 +28,19 @@ func newDecoder(stream string, limits hit.Limits, names namings, sets map[string
 		hits: hit.NewDecoder(limits), events: eventDecoder{stream: stream, limits: limits, sets: sets},
 		names: newNamer(names),
 	}
+}
+
+// skipReason returns why a message counts nothing here, or "". It puts the message's version in force.
+func (r *decoder) skipReason(d source.Delivery) string {
+	r.names.advance(d.Seq)
+	if len(r.names.origins) > 0 && d.Skip == "" {
+		for _, origin := range source.OriginsOf(d.Header) {
+			if slices.Contains(r.names.origins, origin) {
+				return source.SkippedCopy
+			}
+		}
+	}
+	return d.Skip
 }
 
 func (r *decoder) read(d source.Delivery, m *message) {
@@ -137,11 +151,11 @@ func NewRecount(
 // Read returns the hits of a message, valid until the next call, and how many parts of it were refused.
 // Messages must come in order. known is false if the rules of the message's version are lost.
 func (r *Recount) Read(d source.Delivery) (hits []hit.Hit, refused int, known bool) {
-	r.names.advance(d.Seq)
+	skip := r.skipReason(d)
 	if d.Seq <= r.unknown || r.names.rules != "" && r.sets[r.names.rules] == nil {
 		return nil, 0, false
 	}
-	if d.Skip != "" {
+	if skip != "" {
 		return nil, 0, true
 	}
 	var m message

@@ -21,7 +21,9 @@ import (
 //     counts as the same, so that the versions stay by which they were refused.
 //  2. Position. Mostly it is the cursor's sequence. If the stream holds another message there, or ends before
 //     it, it was rolled back, and reading continues after the messages that were applied.
-//  3. Discard check. Messages between the position and the first message held will never be read.
+//  3. Discard check. Messages between the position and the first message held will never be read. If
+//     sequences may be missing for another reason (source.State.Gaps), only limits can show that no message
+//     was discarded: those that the cursor has, and that still hold.
 
 // resumption is where a shard continues, and why hits may be missing because of that.
 type resumption struct {
@@ -60,7 +62,7 @@ func newHistory(source source.Stream, state source.State) *history {
 func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (resumption, error) {
 	s := h.state
 	start := window.Cursor{Created: s.Created, Seq: s.First - 1, AsOf: s.Since()}
-	lost, lostBefore := h.lostAfter(0, 0)
+	lost, lostBefore := h.lostAfter(s.BeforeFirst(), 0, false)
 	if lostBefore > 0 && s.Gaps == "" {
 		start.Stored = s.FirstStored - 1 // the message before the first was stored earlier than it
 	}
@@ -86,19 +88,24 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 			r.cursor.IncompleteBefore = c.IncompleteBefore
 			reportLoss(s.Created/1e6+1, recreated) // what the earlier stream still held
 		}
-		if lostBefore > 0 {
-			reportLoss(lostBefore, discardedBefore)
+		if before := max(lostBefore, h.uncopiedAfter(s.BeforeFirst(), 0)); before > 0 {
+			reportLoss(before, discardedBefore)
 		}
 		return r, nil
 	}
 
 	r.cursor = c
-	if c.Created != s.Created {
-		r.cursor.Created = s.Created
-		if !s.Mirror { // a mirror's origin still has what the mirror lacks
-			reportLoss(s.Created/1e6+1, replaced)
-		}
+	changes := s.ChangesSince(c.Settings)
+	switch {
+	case changes.Origin: // it may hold, before the cursor, what the mirror left out
+		reportLoss(s.Seen, replaced)
+	case c.Created != s.Created && !s.Mirror: // a mirror's origin still has what the mirror lacks
+		reportLoss(s.Created/1e6+1, replaced)
 	}
+	if changes.Gaps && s.Deleted > 0 && c.Seq < s.Last { // a missing sequence was a message then
+		reportLoss(s.Seen, discardedUnread)
+	}
+	r.cursor.Created = s.Created
 	r.cursor.Latest, r.cursor.Ended = max(c.Latest, c.Stored), false
 	located, back, err := h.locate(ctx, messageID{c.Seq, c.Stored}, r.cursor.Latest)
 	if err != nil {
@@ -124,7 +131,14 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 	if !back {
 		known = max(known, c.AsOf)
 	}
-	lost, lostBefore = h.lostAfter(r.cursor.Seq, known)
+	from := r.cursor.Seq
+	if !changes.Any {
+		from = max(from, s.BeforeFirst())
+	}
+	if before := h.uncopiedAfter(from, known); before > 0 {
+		reportLoss(before, discardedUnread)
+	}
+	lost, lostBefore = h.lostAfter(from, known, !changes.Any)
 	if start.Seq > r.cursor.Seq {
 		r.cursor.Seq, r.cursor.Stored = start.Seq, start.Stored
 	}
@@ -134,7 +148,7 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 		reportLoss(lostBefore, discardedUnread)
 	case !back:
 		// If the cursor's message is gone, the stream may have been rolled back, and dropped what followed.
-		before, proven, err := h.findProof(ctx, messageID{c.Seq, c.Stored})
+		before, proven, err := h.findProof(ctx, messageID{c.Seq, c.Stored}, !changes.Any)
 		if err != nil {
 			return r, err
 		}
@@ -155,15 +169,15 @@ func (h *history) resume(ctx context.Context, c window.Cursor, exists bool) (res
 // lostAfter returns how many sequences after one are before the first one held, and the moment (Unix
 // milliseconds) before which their hits were stored; 0 if none of them was a hit that went unread. Every hit
 // stored before known (Unix milliseconds) is at or before seq. No hit counts later than it was stored.
-func (h *history) lostAfter(seq uint64, known int64) (lost uint64, before int64) {
+// limited is whether the present limits have been in force since.
+func (h *history) lostAfter(seq uint64, known int64, limited bool) (lost uint64, before int64) {
 	s := h.state
-	from := max(seq, s.BeforeFirst()) + 1
-	if from >= s.First {
+	if seq+1 >= s.First {
 		return 0, 0
 	}
-	lost, before = s.First-from, s.FirstStored/1e6+1
+	lost, before = s.First-seq-1, s.FirstStored/1e6+1
 	switch {
-	case s.Gaps == "":
+	case s.Gaps == "" || !limited:
 		return lost, before
 	case s.Dropped <= known: // what the limits have discarded was applied before
 		return 0, 0
@@ -171,14 +185,26 @@ func (h *history) lostAfter(seq uint64, known int64) (lost uint64, before int64)
 	return lost, min(before, s.Dropped)
 }
 
+// uncopiedAfter returns the moment (Unix milliseconds) before which all was stored that a mirror's origin may
+// have discarded before the mirror had copied it; 0 if it has discarded nothing since, or if the mirror's
+// sequences would show it. The mirror has everything up to seq, and from before known (Unix milliseconds).
+func (h *history) uncopiedAfter(seq uint64, known int64) int64 {
+	s := h.state
+	if s.Gaps == "" || s.OriginFirst <= seq+1 || s.OriginStored/1e6 < known {
+		return 0
+	}
+	return s.OriginStored/1e6 + 1
+}
+
 // findProof reports whether the stream still proves that a message is the one that was applied, because it
 // holds that message, or had it last. If not, all messages up to this sequence were stored no later than
-// before (Unix nanoseconds).
-func (h *history) findProof(ctx context.Context, message messageID) (before int64, proven bool, err error) {
+// before (Unix nanoseconds). limited is as for lostAfter.
+func (h *history) findProof(ctx context.Context, message messageID,
+	limited bool) (before int64, proven bool, err error) {
 	if message.stored == 0 || message.seq == h.state.Last && message.stored == h.state.LastStored {
 		return 0, true, nil // nothing was applied, or it is the last
 	}
-	if h.state.Gaps == source.GapsOfSchedules && h.state.Dropped <= message.stored/1e6 {
+	if h.state.Gaps == source.GapsOfSchedules && limited && h.state.Dropped <= message.stored/1e6 {
 		return 0, true, nil // it was a schedule, or it is held
 	}
 	if message.seq >= h.state.First {

@@ -38,6 +38,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 	defer config.Metrics.end(name)
 	defer config.Waits.end(name)
 	defer k.claims.forget(name)
+	defer config.Copies.forget(name)
 	rejects := newRejectLog(config.Log)
 	defer func() { rejects.report(time.Now(), true) }()
 	enter := func(p phase) {
@@ -47,6 +48,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 		reportReading(p >= counting)
 	}
 	next, unread := firstBackoff(), false
+	var stands error // why the stream stands still as a copy
 	for ctx.Err() == nil {
 		began := time.Now()
 		config.Metrics.sessions.WithLabelValues(name).Inc()
@@ -67,7 +69,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			}
 			return false, false
 		case gone:
-			unread = unread || !s.markEnded(ctx)
+			unread = stands == nil && (unread || !s.markEnded(ctx))
 			config.Log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
@@ -78,7 +80,13 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			<-ctx.Done() // the next refusal could count these hits again
 			return false, false
 		}
-		config.Log.Warn().Err(o.cause).Msg("restarting the session")
+		before := stands
+		if stands = nil; errors.Is(o.cause, ErrCopy) {
+			stands = o.cause
+		}
+		if before == nil || stands == nil {
+			config.Log.Warn().Err(o.cause).Msg("restarting the session")
+		}
 		_ = wait.Sleep(ctx, next.pause+rand.N(next.pause+time.Millisecond))
 	}
 	return false, false

@@ -58,9 +58,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.lost = counter("failed_commits_total", "Transactions in which a single command failed after the cursor "+
 		"had moved.", "stream")
 	m.unmet = counter("unmet_total", "Events that met no rule's when, and were not counted.", "stream")
-	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: delete_marker "+
-		"is the server's own note, schedule one whose message will come, other_namespace a message for another "+
-		"namespace.", "stream", "reason")
+	m.skipped = counter("skipped_messages_total", "Messages that were read and have no hits, by reason: copy counts "+
+		"in another stream, delete_marker is the server's own note, no_value the removal of a key or a message whose "+
+		"body was left out, schedule one whose message will come, other_namespace a message for another namespace.",
+		"stream", "reason")
 	m.lossReports = counter("incomplete_marks_total", "Times that cursors were marked because hits may be missing or "+
 		"count twice, by reason.", "stream", "reason")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
@@ -88,9 +89,9 @@ func (m *Metrics) start(stream string) {
 		c.WithLabelValues(stream)
 	}
 	m.catchUp.WithLabelValues(stream) // set only when far behind
-	m.skipped.WithLabelValues(stream, source.SkippedMarker)
-	m.skipped.WithLabelValues(stream, source.SkippedNamespace)
-	m.skipped.WithLabelValues(stream, source.SkippedSchedule)
+	for _, reason := range source.SkipReasons {
+		m.skipped.WithLabelValues(stream, reason)
+	}
 	for reason := range reasons {
 		m.lossReports.WithLabelValues(stream, string(reason))
 	}

@@ -24,10 +24,12 @@ type naming struct {
 	From     uint64   `json:"from"`
 	Subjects []string `json:"subjects"`        // of the stream
 	Rules    string   `json:"rules,omitempty"` // fingerprint; empty without rules
+	// Origins are the streams whose messages count there, and are skipped here; see Copies.
+	Origins []string `json:"origins,omitempty"`
 }
 
 func (n naming) equal(o naming) bool {
-	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects)
+	return n.Rules == o.Rules && slices.Equal(n.Subjects, o.Subjects) && slices.Equal(n.Origins, o.Origins)
 }
 
 // namings are the versions of a stream, in the order of From.
@@ -140,11 +142,12 @@ func addNamedRules(cursors []window.Cursor, fingerprints map[string]bool) error 
 type namer struct {
 	subjects subjects
 	rules    string // fingerprint of the rules in force; empty without rules
+	origins  []string
 	later    namings
 }
 
 func newNamer(n namings) namer {
-	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, later: n[1:]}
+	return namer{subjects: newSubjects(n[0].Subjects), rules: n[0].Rules, origins: n[0].Origins, later: n[1:]}
 }
 
 // advance puts a message's version in force.

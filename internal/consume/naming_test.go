@@ -49,6 +49,28 @@ func TestSubjectsThatChangeMakeANewVersion(t *testing.T) {
 	}
 }
 
+// The streams whose copies are skipped are part of a version. They are no reason for another one while none
+// of the messages was passed.
+func TestOriginsThatChangeMakeANewVersion(t *testing.T) {
+	t.Parallel()
+	const none, one = `{"from":1,"subjects":["a.>"]}`, `{"from":11,"subjects":["a.>"],"origins":["B","C"]}`
+	for _, test := range []struct {
+		seq          uint64
+		before, want string
+		origins      []string
+	}{
+		{10, "[" + none + "]", "[" + none + "," + one + "]", []string{"B", "C"}},
+		{12, "[" + none + "," + one + "]", "[" + none + "," + one + "]", []string{"B", "C"}},
+		{10, "[" + none + "," + one + "]", "[" + none + "]", nil},
+		{12, "[" + none + "," + one + "]", "[" + none + "," + one + `,{"from":13,"subjects":["a.>"]}]`, nil},
+	} {
+		got, _, err := namingsAfter([]window.Cursor{{Seq: test.seq, Naming: test.before}}, naming{Subjects: []string{"a.>"}, Origins: test.origins})
+		if err != nil || got.String() != test.want {
+			t.Errorf("%s, %v\nwant %s", got, err, test.want)
+		}
+	}
+}
+
 // Rules are part of a version, as the subjects are.
 func TestRulesThatChangeMakeANewVersion(t *testing.T) {
 	t.Parallel()

@@ -33,14 +33,12 @@ func TestRejectTellsWhereAnEventCameFrom(t *testing.T) {
 		d := source.Delivery{Subject: "hits.e", Header: nats.Header{
 			"ce-more": {c.more}, "Content-Type": {"text/plain"}, "Ce-Id": {"1", "2"}, "Nats-Rollup": {"all"}, "Nats-Msg-Id": {"7"}, "Tallyroll-Reason": {"none"}, "ce-": {"x"},
 		}}
-		m := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
-		require.NoError(t, b.add("HITS", m))
+		read := message{seq: 1, stored: 1, counter: "e", origin: rejects.NewOrigin(d.Subject, d.Header), rejects: []hit.Reject{{Reason: hit.BadKey, Body: []byte("{}"), Kind: c.kind}}}
+		require.NoError(t, b.add("HITS", read))
 		rejected := b.drain().rejects[0]
-		messages, err := rejected.Messages(1 << 20)
-		if err != nil || len(messages) != 1 {
-			t.Fatalf("%s: %d messages, %v", c.name, len(messages), err)
-		}
-		got := messages[0].Header
+		m, err := rejected.Message(1 << 20)
+		require.NoError(t, err)
+		got := m.Header
 		for _, name := range []string{rejects.HeaderReason, rejects.HeaderDetail, rejects.HeaderStream, rejects.HeaderSequence, rejects.HeaderItem, rejects.HeaderStored, rejects.HeaderNamespace, "Nats-Msg-Id"} {
 			if len(got[name]) != 1 || got[name][0] == "none" || got[name][0] == "7" {
 				t.Errorf("%s: %s is %q", c.name, name, got[name])

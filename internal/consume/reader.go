@@ -3,6 +3,7 @@ package consume
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"tallyroll/internal/consume/source"
 )
@@ -42,8 +43,15 @@ func (r *reader) deliver(d source.Delivery) {
 	}
 	r.expected++
 	m := message{seq: d.Seq, stored: d.Stored}
-	if d.Skip != "" {
-		r.Metrics.skipped.WithLabelValues(r.stream, d.Skip).Inc()
+	skip := r.skipReason(d)
+	if origin := r.newOrigin(d); skip == "" && origin != "" {
+		r.broken = true
+		r.Copies.add(r.stream, origin) // the next session begins a version that skips this message
+		r.fail(fmt.Errorf("%w: %s", errNewOrigin, note(r.stream, origin)))
+		return
+	}
+	if skip != "" {
+		r.Metrics.skipped.WithLabelValues(r.stream, skip).Inc()
 	} else {
 		r.read(d, &m)
 	}
@@ -51,4 +59,18 @@ func (r *reader) deliver(d source.Delivery) {
 		r.broken = true
 		r.fail(err)
 	}
+}
+
+// newOrigin returns the stream in which a message counts, if it is a copy that the last version does not
+// skip. By earlier versions, messages are read as they were before.
+func (r *reader) newOrigin(d source.Delivery) string {
+	if r.Copies == nil || len(r.names.later) > 0 {
+		return ""
+	}
+	for _, origin := range source.OriginsOf(d.Header) {
+		if origin != "" && origin != r.stream && !slices.Contains(r.names.origins, origin) && r.Copies.Counts(origin) {
+			return origin
+		}
+	}
+	return ""
 }

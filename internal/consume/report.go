@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/human"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rejects"
 )
@@ -74,6 +76,9 @@ func (w *Waits) Longest() string {
 	defer w.mu.Unlock()
 	var longest string
 	for stream, at := range w.waits {
+		if errors.Is(at.cause, ErrCopy) {
+			continue
+		}
 		if longest == "" || at.since.Before(w.waits[longest].since) {
 			longest = stream
 		}
@@ -102,7 +107,7 @@ func (o *outage) begin(err error) {
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
 		o.since = time.Now()
-		o.log.Warn().Err(err).Msg("Redis lost: hits wait in the stream")
+		o.log.Warn().Err(redisconn.Explain(err)).Msg("Redis lost: hits wait in the stream")
 	}
 }
 

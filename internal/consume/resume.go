@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/consume/source"
 	"tallyroll/internal/rules"
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 )
 
@@ -35,7 +37,13 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 	if p.state, err = source.Confirmed(ctx, p.source); err != nil {
 		return nil, err
 	}
-	if err := Refused(p.state); err != nil {
+	err = Refused(p.state)
+	if err == nil {
+		if err = p.Copies.refused(p.state); err != nil {
+			err = errors.Join(err, p.unlist(ctx))
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", p.stream, err)
 	}
 	if _, err := p.register(ctx, p.resumePlan); err != nil {
@@ -68,20 +76,31 @@ func (p planner) openWriters(ctx context.Context) error {
 
 func (p planner) choosePositions(ctx context.Context) error {
 	history := newHistory(p.source, p.state)
-	for _, w := range p.writers {
-		if c, exists := w.Cursor(); exists {
+	cursors := make([]window.Cursor, len(p.writers)) // Created is 0 without one
+	for shard, w := range p.writers {
+		cursors[shard], _ = w.Cursor()
+	}
+	if !slices.ContainsFunc(cursors, isWritten) {
+		var err error
+		if cursors, err = history.inherit(ctx, p.Store, p.Layout, p.stream); err != nil {
+			return fmt.Errorf("stream %s: %w", p.stream, err)
+		}
+	}
+	for _, c := range cursors {
+		if isWritten(c) {
 			history.cursors = append(history.cursors, c)
 		}
 	}
 	var discarded uint64
 	reported := false
-	for _, w := range p.writers {
-		c, exists := w.Cursor()
-		r, err := history.resume(ctx, c, exists)
+	for shard, w := range p.writers {
+		c := cursors[shard]
+		r, err := history.resume(ctx, c, isWritten(c))
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", p.stream, err)
 		}
 		w.position = r.cursor
+		w.position.Settings = p.state.Settings()
 		discarded = max(discarded, r.discarded) // the furthest shard may have counted its part of some of them
 		if r.reason != "" && !reported {
 			reported = true
@@ -107,7 +126,15 @@ func (p planner) chooseNamings(ctx context.Context) error {
 		return fmt.Errorf("stream %s: the rules in force no longer name it, and INGEST_STREAMS does not match it",
 			p.stream)
 	}
+	listed, err := listedNamings(p.positions())
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", p.stream, err)
+	}
 	current := naming{Subjects: p.state.Subjects, Rules: fingerprintOf(p.rules)}
+	if last := len(listed) - 1; last >= 0 {
+		current.Origins = listed[last].Origins
+	}
+	current.Origins = p.Copies.next(p.stream, current.Origins)
 	names, unused, err := namingsAfter(p.positions(), current)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", p.stream, err)
@@ -127,6 +154,10 @@ func (p planner) chooseNamings(ctx context.Context) error {
 
 func (p planner) logNewVersion(next, previous naming) {
 	line := p.Log.Info().Uint64("from", next.From)
+	if !slices.Equal(next.Origins, previous.Origins) {
+		line.Strs("origins", next.Origins).Msg("messages of these streams, which count there, are skipped from here on")
+		return
+	}
 	if next.Rules == previous.Rules {
 		line.Strs("subjects", next.Subjects).
 			Msg("the stream's subjects were edited: counters are named by them from here on")
@@ -212,15 +243,24 @@ func (p planner) verify(ctx context.Context, buffer *buffer) error {
 				return errRolledBack
 			}
 		}
-		// A discard may have hidden a roll-back.
-		before, proven, err := history.findProof(ctx, applied)
+		// A discard may have hidden a roll-back, or, in a stream with gaps, itself.
+		limited := !state.ChangesSince(w.position.Settings).Any
+		before, proven, err := history.findProof(ctx, applied, limited)
 		if err != nil {
 			return err
 		}
-		if until := before/1e6 + 1; !proven && until > w.position.IncompleteBefore && buffer.markIncomplete(until) {
-			p.reportLoss(unproven).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last",
-				state.Last).
-				Msg(reasons[unproven])
+		until, why := before/1e6+1, unproven
+		if proven {
+			until = 0
+		}
+		_, lost := history.lostAfter(max(applied.seq, state.BeforeFirst()), max(applied.stored/1e6, w.position.AsOf),
+			limited)
+		if state.Gaps != "" && lost > until {
+			until, why = lost, discardedUnread
+		}
+		if until > w.position.IncompleteBefore && buffer.markIncomplete(until) {
+			p.reportLoss(why).Uint64("cursor", w.position.Seq).Uint64("first", state.First).Uint64("last", state.Last).
+				Msg(reasons[why])
 		}
 	}
 	return nil

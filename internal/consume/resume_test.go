@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -50,6 +51,10 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 		begin      uint64 // first_seq
 		gaps       string
 		dropped    int64 // see source.State
+		deleted    uint64
+		limits     string // empty: "limits"
+		origin     string // what a mirror copies
+		kept       uint64 // the first sequence that its origin still holds
 	}
 	join := func(rows ...[]messageID) (out []messageID) {
 		for _, r := range rows {
@@ -74,6 +79,15 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	earlier.Created, earlier.Stored, earlier.Latest, earlier.AsOf = 900_000*second, 900_040*second, 900_040*second, 900_040_000
 	changed := func(c window.Cursor, by func(*window.Cursor)) window.Cursor { by(&c); return c }
 	incomplete := func(c window.Cursor, before int64) window.Cursor { c.IncompleteBefore = before; return c }
+	under := func(settings string) window.Cursor {
+		return changed(cursor, func(c *window.Cursor) { c.Settings = settings })
+	}
+	scheduled, filtered, whole := under("- schedules limits"), under("origin filter limits"), under("- none limits")
+	resumed := func(c window.Cursor, before int64) window.Cursor { // at the first message held, number 50
+		return changed(incomplete(c, before), func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 })
+	}
+	began := under("origin none limits") // before a mirror had its first message
+	began.Seq, began.Stored, began.Latest, began.AsOf = 0, 0, 0, 0
 
 	for _, test := range []struct {
 		name   string
@@ -101,26 +115,88 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 			want:      window.Cursor{Created: created, Seq: 30, Stored: stored(31) - 1, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1},
 			discarded: 10, reason: discardedBefore,
 		},
-		{name: "no cursor, gaps", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter}, want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6}},
 		{
-			name: "no cursor, gaps, an age", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter, dropped: stored(5) / 1e6},
-			want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6, IncompleteBefore: stored(5) / 1e6}, reason: discardedBefore,
+			name: "no cursor, gaps", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter},
+			want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1}, reason: discardedBefore,
+		},
+		{
+			name: "no cursor, gaps, an age that is longer now", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter, dropped: stored(5) / 1e6},
+			want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6, IncompleteBefore: stored(31)/1e6 + 1}, reason: discardedBefore,
+		},
+		{
+			name: "no cursor, gaps, all that the origin ever held is there", none: true, stream: stream{held: counted(31, 50), gaps: source.GapsOfFilter, begin: 31, origin: "origin", kept: 1},
+			want: window.Cursor{Created: created, Seq: 30, AsOf: created / 1e6},
+		},
+		{
+			name: "no cursor, gaps, the origin may have discarded what was not copied", none: true, stream: stream{held: counted(1, 50), gaps: source.GapsOfFilter, origin: "origin", kept: 20},
+			want: window.Cursor{Created: created, AsOf: created / 1e6, IncompleteBefore: stored(20)/1e6 + 1}, reason: discardedBefore,
 		},
 		// The same stream.
 		{
-			name: "gaps, nothing was dropped since", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfSchedules, dropped: stored(40) / 1e6},
-			want: changed(cursor, func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
-		},
-		{name: "gaps, the schedule applied last was due", cursor: cursor, stream: stream{held: without(40, counted(1, 50)), gaps: source.GapsOfSchedules}, want: cursor},
-		{
-			name: "gaps, unread messages may have been dropped", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, dropped: stored(45) / 1e6},
-			want:      changed(incomplete(cursor, stored(45)/1e6), func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
-			discarded: 9, reason: discardedUnread,
+			name: "gaps, nothing was dropped since", cursor: scheduled, stream: stream{held: counted(50, 60), gaps: source.GapsOfSchedules, dropped: stored(40) / 1e6},
+			want: resumed(scheduled, 7),
 		},
 		{
-			name: "gaps, a full stream", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, dropped: math.MaxInt64},
-			want:      changed(incomplete(cursor, stored(50)/1e6+1), func(c *window.Cursor) { c.Seq, c.Stored = 49, 0 }),
-			discarded: 9, reason: discardedUnread,
+			name: "gaps, the limits were edited", cursor: scheduled, stream: stream{held: counted(50, 60), gaps: source.GapsOfSchedules, dropped: stored(40) / 1e6, limits: "others"},
+			want: resumed(scheduled, stored(50)/1e6+1), discarded: 9, reason: discardedUnread,
+		},
+		{
+			name: "gaps, the limits were removed", cursor: filtered, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, origin: "origin", kept: 1, limits: "none"},
+			want: resumed(filtered, stored(50)/1e6+1), discarded: 9, reason: discardedUnread,
+		},
+		{
+			name: "gaps, the limits are unknown, as in cursors of earlier versions", cursor: cursor, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter},
+			want: resumed(cursor, stored(50)/1e6+1), discarded: 9, reason: discardedUnread,
+		},
+		{name: "gaps, the limits were edited, and the next message is there", cursor: scheduled, stream: stream{held: counted(30, 60), gaps: source.GapsOfSchedules, limits: "others"}, want: scheduled},
+		{name: "gaps, the schedule applied last was due", cursor: scheduled, stream: stream{held: without(40, counted(1, 50)), gaps: source.GapsOfSchedules}, want: scheduled},
+		{
+			name: "gaps, the message applied last is gone, and the limits were edited", cursor: scheduled, stream: stream{held: without(40, counted(1, 50)), gaps: source.GapsOfSchedules, limits: "others"},
+			want: incomplete(scheduled, stored(41)/1e6+1), reason: unproven,
+		},
+		{
+			name: "gaps, unread messages may have been dropped", cursor: filtered, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, origin: "origin", dropped: stored(45) / 1e6},
+			want: resumed(filtered, stored(45)/1e6), discarded: 9, reason: discardedUnread,
+		},
+		{
+			name: "gaps, a full stream", cursor: filtered, stream: stream{held: counted(50, 60), gaps: source.GapsOfFilter, origin: "origin", dropped: math.MaxInt64},
+			want: resumed(filtered, stored(50)/1e6+1), discarded: 9, reason: discardedUnread,
+		},
+		// Missing sequences were messages when the cursor was written.
+		{name: "it got schedules, and nothing is missing", cursor: whole, stream: stream{held: counted(1, 50), gaps: source.GapsOfSchedules}, want: whole},
+		{
+			name: "it got schedules after it had lost messages", cursor: whole, stream: stream{held: without(45, counted(1, 50)), gaps: source.GapsOfSchedules, deleted: 1},
+			want: incomplete(whole, now+1), reason: discardedUnread,
+		},
+		{
+			name: "it got schedules after it had lost its first messages", cursor: whole, stream: stream{held: counted(50, 60), gaps: source.GapsOfSchedules},
+			want: resumed(whole, stored(50)/1e6+1), discarded: 9, reason: discardedUnread,
+		},
+		// A mirror, and its origin.
+		{name: "the origin has everything since", cursor: filtered, stream: stream{held: without(41, counted(1, 50)), gaps: source.GapsOfFilter, origin: "origin", kept: 41}, want: filtered},
+		{
+			name: "the origin has everything since the moment up to which all was applied", cursor: changed(filtered, func(c *window.Cursor) { c.AsOf = stored(45)/1e6 + 1 }),
+			stream: stream{held: without(41, counted(1, 50)), gaps: source.GapsOfFilter, origin: "origin", kept: 45}, want: changed(filtered, func(c *window.Cursor) { c.AsOf = stored(45)/1e6 + 1 }),
+		},
+		{
+			name: "the origin may have discarded what was not copied", cursor: filtered, stream: stream{held: without(41, counted(1, 50)), gaps: source.GapsOfFilter, origin: "origin", kept: 45},
+			want: incomplete(filtered, stored(45)/1e6+1), reason: discardedUnread,
+		},
+		{
+			name: "a mirror was promoted", cursor: filtered, stream: stream{held: counted(1, 50)},
+			want: incomplete(filtered, now+1), reason: replaced,
+		},
+		{
+			name: "a mirror was recreated with another filter", cursor: filtered, stream: stream{created: late, held: counted(1, 50), mirror: true, gaps: source.GapsOfFilter, origin: "another"},
+			want: changed(incomplete(filtered, now+1), func(c *window.Cursor) { c.Created = late }), reason: replaced,
+		},
+		{
+			name: "a mirror has begun where it was configured to", cursor: began, stream: stream{held: counted(50, 60), mirror: true, origin: "origin", begin: 50},
+			want: changed(began, func(c *window.Cursor) { c.Seq = 49 }),
+		},
+		{
+			name: "where a mirror begins was edited", cursor: began, stream: stream{held: counted(50, 60), mirror: true, origin: "origin", begin: 50, limits: "others"},
+			want: changed(incomplete(began, stored(50)/1e6+1), func(c *window.Cursor) { c.Seq = 49 }), discarded: 49, reason: discardedUnread,
 		},
 		{name: "same place", cursor: cursor, stream: stream{held: counted(1, 50)}, want: cursor},
 		{name: "at the end", cursor: cursor, stream: stream{held: counted(1, 40)}, want: cursor},
@@ -269,7 +345,9 @@ func TestReadingResumesAtTheMarkThatTheStreamStillHas(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := source.State{Created: max(test.stream.created, created), Mirror: test.stream.mirror, Last: test.stream.last, LastStored: test.stream.lastStored, At: now, Seen: now + 1, Clock: now + 1}
-			s.Begin, s.Gaps, s.Dropped = test.stream.begin, test.stream.gaps, test.stream.dropped
+			s.Begin, s.Gaps, s.Dropped, s.Deleted = test.stream.begin, test.stream.gaps, test.stream.dropped, test.stream.deleted
+			s.Limits, s.Copy = cmp.Or(test.stream.limits, "limits"), test.stream.origin
+			s.OriginFirst, s.OriginStored = test.stream.kept, stored(test.stream.kept)
 			if test.stream.mirror {
 				s.Clock = 0
 			}

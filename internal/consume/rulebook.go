@@ -24,7 +24,7 @@ type Rulebook struct {
 
 	mu      sync.Mutex
 	current *rules.Set
-	sets    map[string]*rules.Set // by fingerprint; now is one of them
+	sets    map[string]*rules.Set // by fingerprint; current is one of them
 }
 
 // maxRulesSeen bounds the sets in memory. Others are read from Redis when needed.

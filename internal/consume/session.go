@@ -79,7 +79,7 @@ func (s *session) resume(ctx context.Context) error {
 		return err
 	}
 	s.plan, s.buffer = plan, newBuffer(s.Layout, s.Limits, plan.positions())
-	s.buffer.sparse = plan.state.Gaps != ""
+	s.buffer.sparse, s.buffer.beforeFirst = plan.state.Gaps != "", plan.state.BeforeFirst()
 	return planner{&s.setup, plan}.acquire(ctx)
 }
 
@@ -226,7 +226,7 @@ func (r backoff) next(o outcome, lasted time.Duration) backoff {
 	}
 	switch {
 	case window.IsForeign(o.cause), errors.Is(o.cause, errRulesLost), errors.Is(o.cause, errUnidentified),
-		errors.Is(o.cause, ErrRetention):
+		errors.Is(o.cause, ErrRetention), errors.Is(o.cause, ErrCopy):
 		next.pause = foreignRetry
 	case o.phase == resuming || o.verdict == fenced: // it did not begin to read, or another worker has the stream
 		next.pause = min(max(2*r.pause, 100*time.Millisecond), maxReopen)

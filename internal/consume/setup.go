@@ -61,6 +61,7 @@ type Config struct {
 	Metrics  *Metrics
 	Waits    *Waits
 	Rules    *Rulebook // nil: messages carry hits
+	Copies   *Copies   // nil: every message counts
 	Log      zerolog.Logger
 	Progress Progress // may be nil
 	// Listed reports whether all streams created before the call are listed; nil: always. While not, as_of

@@ -112,6 +112,7 @@ type simWorld struct {
 	erasers      atomic.Int32
 	stored       int64                  // of the last message, Unix nanoseconds
 	rules        int                    // the file, of simRules
+	originCounts atomic.Bool            // the stream ORIGIN, of which some messages are copies, counts
 	meanings     map[string]*simMeaning // by key
 	checked      simState               // by the last check
 	alive        map[simHashes]int64    // of one check, like segments
@@ -124,8 +125,9 @@ type simWorld struct {
 	shown     int64 // the latest moment that the clock of NATS has shown when it was set back, Unix nanoseconds
 	living    context.Context
 	die       context.CancelFunc
-	ended     []*simMessage // of streams that have ended, see simended_test.go
-	forgotten bool          // Redis has forgotten commits, or never knew a stream that is gone
+	ended     []*simMessage   // of streams that have ended, see simended_test.go
+	ofTwo     map[string]bool // counters of which they have hits, too
+	forgotten bool            // Redis has forgotten commits, or never knew a stream that is gone
 
 	beforeStore func(*simMessage) // nil for none
 	foreignKeys map[string]bool   // of hashes and summaries that something else has written to
@@ -183,18 +185,22 @@ func newSimWorld(p simPlan, log zerolog.Logger) *simWorld {
 	if p.epochCells > 0 {
 		tiers = tiers.Cut(p.epochCells)
 	}
-	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}, uniqueCells: map[string]*simUniqueCell{}}
+	w := &simWorld{plan: p, rules: p.rules, log: log, redis: newSimRedis(), stream: newSimStream(), foreignKeys: map[string]bool{}, ofTwo: map[string]bool{}, meanings: map[string]*simMeaning{}, alive: map[simHashes]int64{}, segments: map[simSegment]int64{}, uniqueCells: map[string]*simUniqueCell{}}
 	w.redis.checkErased = w.checkErased
+	w.redis.placesOf, w.redis.keepBytes = w.placesOf, w.plan.logBytes/4
 	w.living, w.die = context.WithCancel(context.Background())
 	w.redis.latency, w.redis.rewrites, w.stream.clustered = p.latency, p.rewrites, p.clustered
-	w.stream.begin, w.stream.gaps = max(p.begin, 1), p.gaps
+	w.stream.begin, w.stream.limit = max(p.begin, 1), p.limit
+	if p.gaps {
+		w.stream.gaps = source.GapsOfFilter
+	}
 	w.stream.last = w.stream.begin - 1
 	w.limits = Limits{FlushInterval: p.flush, MaxCommands: p.maxCommands, MaxLoad: cmp.Or(p.maxLoad, 48<<20), MaxAhead: p.maxAhead, MaxHits: 100}
 	uniqueTiers, err := window.ParseUniqueTiers(cmp.Or(p.uniqueTiers, "off"))
 	if err != nil {
 		panic(err)
 	}
-	w.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: p.shards, Sparse: p.logBytes > 0}
+	w.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: p.shards}
 	for i := range uniqueTiers {
 		w.singleUnique = append(w.singleUnique, window.Layout{Tiers: uniqueTiers[i : i+1], Shards: 1})
 	}
@@ -229,6 +235,7 @@ func (w *simWorld) start(slot int) {
 	keeper := NewKeeper(Config{
 		Limits: w.limits, Layout: w.layout, Store: w.store(client),
 		Metrics: simMetrics, Waits: NewWaits(), Rules: p.rules, Log: log,
+		Copies: &Copies{Counts: func(string) bool { return w.originCounts.Load() }},
 	})
 	w.running.Go(func() { keeper.KeepClaiming(ctx) })
 	w.workers.Add(1)
@@ -480,13 +487,8 @@ func (w *simWorld) apply(e simEvent) {
 	case "slow shard":
 		onRedis(func() { w.redis.slowShard, w.redis.slowBy = fmt.Sprintf("{%d}", e.worker), e.d })
 		later(func() { onRedis(func() { w.redis.slowShard = "" }) })
-	case "foreign cells", "foreign cells, lost replies", "foreign summary", "foreign cursor", "foreign claims":
+	case "foreign cells", "foreign summary", "foreign cursor", "foreign claims":
 		w.foreign(e)
-		for _, p := range w.slots {
-			if p != nil && e.kind == "foreign cells, lost replies" {
-				onRedis(func() { w.redis.execFault[p] = simExecFault{kind: "lost reply"} })
-			}
-		}
 		later(func() { onRedis(w.redis.mendForeign) })
 	case "gap":
 		onFeeds((*simFeed).gap)
@@ -514,6 +516,13 @@ func (w *simWorld) apply(e simEvent) {
 		w.stream.discard(e.n + 1)
 	case "delete tail":
 		w.stream.deleteTail(e.n/4 + 1)
+	case "limit raised":
+		if w.stream.limit > 0 {
+			w.stream.raise(e.n + 1)
+		}
+	case "schedules allowed":
+		w.forgotten = w.forgotten || slices.Contains(w.asOfs(), 0)
+		w.stream.allowSchedules()
 	case "leader cut off", "leader paused":
 		w.stream.depose(e.kind == "leader paused")
 		later(w.stream.wake)

@@ -92,8 +92,8 @@ func floorTo(at, length int64) int64 {
 }
 
 // lostToForeign returns the hits that a transaction could not add, if the worker has had the time to report
-// the loss: neither it nor Redis has forgotten them. After a lost reply and an erasure, it cannot tell them
-// from erased ones.
+// the loss: a process has read of it, and neither that nor Redis has forgotten it. If anything was
+// erased, it cannot tell them from erased ones.
 func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 	if w.redis.erasures > 0 {
 		return nil
@@ -104,7 +104,7 @@ func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 		}
 		for _, h := range m.hits {
 			for _, c := range h.cells {
-				if (w.foreignKeys[c.key] || w.foreignKeys[w.logKey(h)]) && w.count(c) == 0 && w.holds(c.tier, h, now) {
+				if !w.isUnheard(h, c) && (w.foreignKeys[c.key] || w.foreignKeys[w.logKey(h)]) && w.count(c) == 0 && w.holds(c.tier, h, now) {
 					hits = append(hits, h)
 					break
 				}
@@ -112,4 +112,10 @@ func (w *simWorld) lostToForeign(now int64) (hits []simHit) {
 		}
 	}
 	return hits
+}
+
+// isUnheard reports whether a transaction wrote to a foreign key in place of a cell, and no process has read
+// so.
+func (w *simWorld) isUnheard(h simHit, c simCell) bool {
+	return w.redis.unheard[c.key] || w.redis.unheard[w.logKey(h)]
 }

@@ -35,7 +35,7 @@ func (w *simWorld) hasLogs() bool {
 			return false
 		}
 	}
-	return w.plan.logBytes > 0 && last > 0
+	return last > 0
 }
 
 // logCell is the length of a log's cells in milliseconds: the greatest common divisor of all cells'.
@@ -163,6 +163,20 @@ func parseSimLog(text string) (out []simField) {
 			b = b[size:]
 		}
 		out = append(out, simField{strconv.FormatUint(cell/2, 10), strconv.FormatUint(n, 10)})
+	}
+	return out
+}
+
+// placesOf are the fields of the tiers' hashes to which a log's cell moves: each a key and a field.
+func (w *simWorld) placesOf(log, field string) (out []simField) {
+	shard, rest, _ := strings.Cut(strings.TrimPrefix(log, simNamespace+":{"), "}:s:")
+	epoch, counter, _ := strings.Cut(rest, ":")
+	number, _ := strconv.ParseInt(epoch, 10, 64)
+	of, _ := strconv.Atoi(shard)
+	at := w.logMoment(number, simField{name: field})
+	for i, t := range w.layout.Tiers {
+		c := w.place(simHit{counter: counter, shard: of, at: at}, i, t)
+		out = append(out, simField{c.key, c.field})
 	}
 	return out
 }

@@ -16,7 +16,7 @@ type simPlan struct {
 	tiers       string
 	uniqueTiers string // empty: off
 	epochCells  int64  // most cells of a hash; 0: as many as in production
-	logBytes    int    // most of a sparse log; 0: a namespace of version 2
+	logBytes    int    // most of a sparse log; 0: no hit fits into one
 	shards      int
 	maxCommands int
 	maxLoad     int // 0: as in production
@@ -33,6 +33,7 @@ type simPlan struct {
 	late        bool   // the times of hits are drawn over all that the tiers hold
 	begin       uint64 // first_seq of the stream
 	gaps        bool   // its sequences have gaps that were no messages
+	limit       int    // of its messages; 0 for none
 	declared    int    // the number of events after which an operator declares that nothing is missing
 }
 
@@ -53,10 +54,11 @@ var simWeights = map[string]int{
 	"gap": 2, "repeat": 1, "repeat, reset": 1, "lost": 1, "state fails": 1, "nats away": 1,
 	"discard": 3, "delete tail": 2, "stream rolled back": 3, "stream recreated": 1,
 	"leader cut off": 2, "leader paused": 2, "subjects edited": 2, "taken for ended": 1,
-	"foreign cells": 2, "foreign cells, lost replies": 1, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
+	"foreign cells": 3, "foreign summary": 1, "foreign cursor": 1, "foreign claims": 1,
 	"rejects fail": 1, "rejects unacknowledged": 1, "wait": 3,
 	"clock of NATS set back": 2, "stream restored": 2, "torn file": 2, "another stream ends": 1,
 	"clock of Redis ahead": 1, "erase": 4, "declare": 1,
+	"limit raised": 2, "schedules allowed": 1,
 }
 
 // simThemes are the kinds of a schedule, and how often each is drawn: all, or those that have to meet for
@@ -69,7 +71,7 @@ var simThemes = map[string]map[string]int{
 		"look held up": 3, "cut before": 2, "lost reply": 3, "late request": 3, "slow shard": 5, "delete tail": 1,
 	},
 	"foreign keys and replies": {
-		"publish": 8, "foreign cells": 8, "foreign cells, lost replies": 6, "lost reply": 4, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
+		"publish": 8, "foreign cells": 14, "lost reply": 4, "late reply": 4, "cut": 2, "pause": 4, "stop": 3, "start": 10, "rules edited": 4, "wait": 2,
 	},
 	"streams and clocks": {
 		"publish": 16, "clock of NATS set back": 8, "stream restored": 5, "stream rolled back": 5, "stream recreated": 1, "delete tail": 4, "discard": 4,
@@ -85,6 +87,10 @@ var simThemes = map[string]map[string]int{
 	"torn files and ended streams": {
 		"publish": 16, "publish events": 4, "torn file": 10, "another stream ends": 4, "roll back": 5, "lost reply": 2, "pause": 3, "stop": 2, "start": 6, "wait": 4,
 	},
+	"two streams of a counter": {
+		"publish": 20, "another stream ends": 24, "look held up": 16, "slow shard": 4, "late request": 3, "lost reply": 2, "torn file": 2, "pause": 2,
+		"crash": 1, "start": 2, "erase": 1, "wait": 2,
+	},
 	"torn files and declarations": {
 		"publish": 16, "torn file": 10, "declare": 8, "erase": 4, "foreign cursor": 6, "cut": 3, "crash": 3, "crash, its requests arrive": 3,
 		"redis away": 2, "pause": 6, "stop": 2, "start": 8, "lost reply": 2, "late reply": 2, "roll back": 1, "wait": 3,
@@ -92,6 +98,10 @@ var simThemes = map[string]map[string]int{
 	"erasures": {
 		"publish": 20, "erase": 12, "lost reply": 4, "late reply": 3, "late request": 3, "look held up": 3, "slow shard": 2, "pause": 2, "crash": 2,
 		"stop": 2, "start": 6, "roll back": 2, "flush": 1, "foreign cells": 1, "foreign summary": 1, "torn file": 1, "wait": 3, "stream recreated": 4,
+	},
+	"limits and gaps": {
+		"publish": 24, "limit raised": 8, "schedules allowed": 3, "delete tail": 2, "stop": 6, "start": 8, "pause": 2, "crash": 2, "flush and cut": 1,
+		"roll back": 1, "nats away": 1, "wait": 3,
 	},
 	"stalls over deadlines": {
 		"publish": 24, "look held up": 8, "late request": 8, "late reply": 3, "slow shard": 3, "pause": 3, "crash": 2, "start": 2, "wait": 4,
@@ -104,8 +114,8 @@ var simThemes = map[string]map[string]int{
 func drawKinds(t *rapid.T) (out []string) {
 	const all, half, versions, stalls, foreign = "all", "half", "versions and rejects", "stalls over deadlines", "foreign keys and replies"
 	const clocks, ahead, torn, again, erasures = "streams and clocks", "clock of Redis", "torn files and ended streams", "streams that change again and again", "erasures"
-	const declared = "torn files and declarations"
-	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again, erasures, declared, declared}).Draw(t, "theme")
+	const declared, limits, two = "torn files and declarations", "limits and gaps", "two streams of a counter"
+	theme := rapid.SampledFrom([]string{all, all, all, half, half, versions, versions, stalls, foreign, clocks, clocks, ahead, torn, again, erasures, declared, declared, limits, two, two}).Draw(t, "theme")
 	weights := simThemes[theme]
 	if theme == half {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swarm"), 0))
@@ -165,6 +175,7 @@ func drawPlan(t *rapid.T) simPlan {
 		declared:    rapid.IntRange(0, 60).Draw(t, "declared"),
 		begin:       rapid.SampledFrom([]uint64{1, 1, 1000}).Draw(t, "begin"),
 		gaps:        rapid.IntRange(0, 3).Draw(t, "gaps") == 3,
+		limit:       rapid.SampledFrom([]int{0, 0, 3, 10}).Draw(t, "limit"),
 	}
 }
 
@@ -182,8 +193,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, logs of %d bytes, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.logBytes, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, logs of %d bytes, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v, at most %d messages\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.logBytes, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps, p.limit)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after
@@ -200,11 +211,13 @@ func (e simEvent) String() string {
 		return fmt.Sprintf("publish %d messages of events, form %d", e.messages(), e.n)
 	case "rules edited":
 		return fmt.Sprintf("rules edited to %d, and read again by worker %d", e.rules(), e.worker)
-	case "cut", "flush", "flush and cut", "taken for ended", "claims lost":
+	case "limit raised":
+		return fmt.Sprintf("%s by %d, or removed", e.kind, e.n+1)
+	case "cut", "schedules allowed", "flush", "flush and cut", "taken for ended", "claims lost":
 		return e.kind
 	case "wait", "redis away", "state fails", "nats away", "rejects fail", "rejects unacknowledged", "leader cut off", "leader paused":
 		return fmt.Sprintf("%s for %s", e.kind, e.d)
-	case "foreign cells", "foreign cells, lost replies", "foreign summary":
+	case "foreign cells", "foreign summary":
 		return fmt.Sprintf("%s of a message of form %d, for %s", e.kind, e.n, e.d)
 	case "foreign claims":
 		return fmt.Sprintf("%s, for %s", e.kind, e.d)

@@ -45,12 +45,9 @@ var plantedBugs = []plantedBug{
 
 	// Expiries.
 	{"expiries go before the increments", []plantedEdit{
-		{"window/commit/transact.go", "for i := range changes.increments {\n", "increments := func() { for i := range changes.increments {\n"},
-		{"window/commit/transact.go", "\t}\n\tfor i := range changes.set {", "\t} }\n\tdefer increments()\n\tfor i := range changes.set {"}}},
-	{"a set expiry is trusted to the last second, and none is mended", []plantedEdit{
-		{"window/cells.go", "const TrustSeconds = 60", "const TrustSeconds = 0"},
-		{"window/commit/transact.go", "if h.deadline <= execAt {", "if false {"}}},
-	{"a writer goes on trusting expiries after an erasure", []plantedEdit{
+		{"window/commit/transact.go", "	for i := range changes.increments {\n		inc := &changes.increments[i]\n", "	for i := range changes.increments {\n		if inc := &changes.increments[i]; inc.deadline > 0 {\n			_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &inc.key, &inc.deadline)...))\n		}\n	}\n	for i := range changes.increments {\n		inc := &changes.increments[i]\n"},
+		{"window/commit/transact.go", "		if inc.deadline > 0 {\n			_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &inc.key, &inc.deadline)...))\n		}\n	}\n}", "	}\n}"}}},
+	{"a writer takes logs to be there after an erasure", []plantedEdit{
 		{"window/commit/transact.go", "		w.forget() // what was known may be gone", "		w.registers.forget() // what was known may be gone"}}},
 	{"an erasure does not watch the cursors", []plantedEdit{
 		{"window/erase/erase.go", "e.store.Client.Watch(ctx, e.watch, func", "e.store.Client.Watch(ctx, e.watch[:1], func"}}},
@@ -61,32 +58,49 @@ var plantedBugs = []plantedBug{
 
 	// Sparse logs.
 	{"a log has no expiry", []plantedEdit{
-		{"window/commit/logs.go", `window.LogHeader, "nx", "exat", &l.deadline)...)`, `window.LogHeader, "nx")...)`}}},
+		{"window/commit/log.go", `window.LogHeader, "nx", "exat", &l.deadline)...)`, `window.LogHeader, "nx")...)`}}},
 	{"the header of a log comes after its cells", []plantedEdit{
-		{"window/commit/logs.go", "		if l.create {\n			l.created", "		l.appended = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.appended)\n		if l.create {\n			l.created"},
-		{"window/commit/logs.go", "		l.appended = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.appended)\n	}\n", "	}\n"}}},
+		{"window/commit/log.go", "		if l.size.bytes() == 0 || !lasts {\n			l.created", "		l.length = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.length)\n		if l.size.bytes() == 0 || !lasts {\n			l.created"},
+		{"window/commit/log.go", "		l.length = redis.NewIntCmd(ctx, c.arguments(\"append\", &l.key, &l.text)...)\n		_ = p.Process(ctx, l.length)\n		if !lasts", "		if !lasts"}}},
 	{"a counter is not listed with its log", []plantedEdit{
-		{"window/commit/logs.go", "			if l.create {\n				set :=", "			if false {\n				set :="}}},
+		{"window/commit/log.go", "			c.list(t, counter, cell.Epoch, known)\n", ""}}},
 	{"hits in logs are in the tiers, too", []plantedEdit{
 		{"window/cells.go", "if !h.slot.IsIn(i) || c.sparse && s.heldByAll(h.slot) {", "if !h.slot.IsIn(i) {"}}},
 	{"hits in logs are in no summary", []plantedEdit{
-		{"window/commit/logs.go", "			if layout.HasSummaries(i) {", "			if false {"}}},
+		{"window/commit/log.go", "			if layout.HasSummaries(i) {", "			if false {"}}},
 	{"a log's cells are the finest tier's, though others do not consist of them", []plantedEdit{
 		{"window/sparse.go", "		cell = gcd(cell, int64(finer.Cell))\n", "		cell = min(cell, int64(finer.Cell))\n"}}},
 	{"a string of another program in place of a log is not noticed", []plantedEdit{
-		{"window/commit/logs.go", "if before == 0 || int64(before+len(l.text)) != length {", "if before < 0 {"}}},
+		{"window/commit/log.go", "			l.suspect = append(l.suspect, change)", "			size = change.length.Val()"},
+		{"window/commit/log.go", "			out.failed(f.foreign)\n", ""}}},
 	{"an erasure leaves logs", []plantedEdit{
 		{"window/erase/erase.go", "	for i, t := range e.layout.StoredTiers() {", "	for i, t := range e.layout.Tiers {"}}},
 	{"names expire with the last hash, before the last log", []plantedEdit{
 		{"window/commit/changes.go", "names, t.NamesDeadline(set))", "names, w.layout.Tiers[len(w.layout.Tiers)-1].NamesDeadline(set))"}}},
 
+	// Folds.
+	{"a log is not watched while it is folded", []plantedEdit{
+		{"window/commit/transact.go", "		watched = slices.Concat(watched, w.logs.watch(batch, w.shard, w.store.Keys))", "		watched = slices.Concat(watched, w.logs.watch(batch, w.shard, w.store.Keys)[:0])"}}},
+	{"the hashes of a fold are not watched", []plantedEdit{
+		{"window/internal/cluster/transaction.go", "	watch := redis.NewStatusCmd(ctx, watchArgs(keys)...)", "	watch := redis.NewStatusCmd(ctx, watchArgs(w.keys[:1])...)"}}},
+	{"a fold overwrites what its own transaction adds", []plantedEdit{
+		{"window/commit/log.go", "			if o.Tier == cell.Tier && o.Cell == cell.Cell {", "			if false {"}}},
+	{"a folded log has no expiry", []plantedEdit{
+		{"window/commit/log.go", `"set", &f.key, &f.log.begins, "exat", &f.log.deadline)`, `"set", &f.key, &f.log.begins)`}}},
+	{"the hashes of a fold have no expiry", []plantedEdit{
+		{"window/commit/log.go", "			_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments(\"expireat\", &h.key, &h.deadline)...))\n", ""}}},
+	{"cells that a log keeps are folded, too", []plantedEdit{
+		{"window/sparse.go", "	for _, cell := range merged[:from] {", "	for _, cell := range merged {"}}},
+	{"a fold begins the log without the hits of its load", []plantedEdit{
+		{"window/commit/log.go", "string(kept) + changed[0].text", "string(kept)"}}},
+
 	// The sum of all hits.
 	{"the sum of all hits lacks the share of a part", []plantedEdit{
-		{"window/split.go", "		for _, h := range c.slots {\n			s.add(&s.Counters[0]", "		for _, h := range c.slots[:0] {\n			s.add(&s.Counters[0]"}}},
+		{"window/split.go", "	for _, h := range c.slots {\n		s.add(&s.Counters[0]", "	for _, h := range c.slots[:0] {\n		s.add(&s.Counters[0]"}}},
 	{"the sum of all hits is added outside of the transaction", []plantedEdit{
-		{"window/commit/transact.go", "	\"math\"\n", "	\"math\"\n	\"strconv\"\n	\"strings\"\n"},
+		{"window/commit/transact.go", "	\"errors\"\n", "	\"errors\"\n	\"strconv\"\n	\"strings\"\n"},
 		{"window/commit/transact.go", "		inc := &changes.increments[i]\n", "		inc := &changes.increments[i]\n		if strings.HasSuffix(inc.key, \":\") {\n			continue\n		}\n"},
-		{"window/commit/transact.go", "	// EXEC has run. Any error from here on", "	for _, inc := range w.changes.increments {\n		if strings.HasSuffix(inc.key, \":\") {\n			w.store.Client.HIncrBy(ctx, inc.key, strconv.FormatInt(inc.field, 10), inc.n)\n		}\n	}\n	for _, h := range w.changes.set {\n		if strings.HasSuffix(h.key, \":\") {\n			w.store.Client.ExpireAt(ctx, h.key, time.Unix(h.deadline, 0))\n		}\n	}\n	// EXEC has run. Any error from here on"}}},
+		{"window/commit/transact.go", "	// EXEC has run. Any error from here on", "	for _, inc := range w.changes.increments {\n		if strings.HasSuffix(inc.key, \":\") {\n			w.store.Client.HIncrBy(ctx, inc.key, strconv.FormatInt(inc.field, 10), inc.n)\n			if inc.deadline > 0 {\n				w.store.Client.ExpireAt(ctx, inc.key, time.Unix(inc.deadline, 0))\n			}\n		}\n	}\n		// EXEC has run. Any error from here on"}}},
 
 	// Registers of unique cells.
 	{"a writer trusts registers that the writer before it has raised", []plantedEdit{
@@ -100,9 +114,7 @@ var plantedBugs = []plantedBug{
 	{"a part of a commit has no registers", []plantedEdit{
 		{"window/split.go", "	s.Counters = append(s.Counters, *c)", "	s.Counters = append(s.Counters, CounterHits{Name: c.Name, CounterHash: c.CounterHash, slots: c.slots})"}}},
 	{"a writer goes on trusting registers after an erasure", []plantedEdit{
-		{"window/commit/transact.go", "		w.forget() // what was known may be gone", "		w.expiries = expiryMemory{} // what was known may be gone"}}},
-	{"after a lost reply, foreign keys of registers are not checked", []plantedEdit{
-		{"window/commit/transact.go", "	for i := range raises {", "	for i := range raises[:0] {"}}},
+		{"window/commit/transact.go", "		w.forget() // what was known may be gone", "		w.logs.sizes = sizeMemory{} // what was known may be gone"}}},
 	{"a counter is listed with its first unique cell alone", []plantedEdit{
 		{"window/commit/updates.go", "there.Held() == 0 &&", "there.Held() == 0 && len(known.young) == 0 &&"}}},
 	{"a unique cell is raised without an expiry", []plantedEdit{
@@ -135,6 +147,8 @@ var plantedBugs = []plantedBug{
 		{"consume/history.go", "	case proven:\n		return true, nil", "	case proven || true:\n		return true, nil"}}},
 	{"after a roll-back, times are compared with the last message's alone", []plantedEdit{
 		{"consume/history.go", "h.lastUpTo(ctx, max(latest, message.stored), limit)", "h.lastUpTo(ctx, message.stored, limit)"}}},
+	{"present limits are believed of the past", []plantedEdit{
+		{"consume/source/source.go", "return Changes{settings != s.Settings(),", "return Changes{false,"}}},
 	{"a stream's state is believed from any server", []plantedEdit{
 		{"consume/source/confirm.go", "case !now.Leadership.Clustered:", "case true:"}}},
 

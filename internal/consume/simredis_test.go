@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -40,11 +41,17 @@ type simRedis struct {
 	closed   chan struct{}
 
 	// The append-only file, see simtorn_test.go.
-	piece     [][]string // the beginning of a transaction, which the next start but one runs
-	tornAt    time.Time  // when it was torn
-	followed  bool       // by a whole transaction
-	rewritten bool       // since the start
-	rewrites  bool       // a client may have it rewritten
+	piece     [][]string                         // the beginning of a transaction, which the next start but one runs
+	tornAt    time.Time                          // when it was torn
+	followed  bool                               // by a whole transaction
+	rewritten bool                               // since the start
+	rewrites  bool                               // a client may have it rewritten
+	tornMark  int                                // how long undo was before the piece
+	since     []simSince                         // what the file has after the piece
+	running   int                                // a command runs
+	loading   bool                               // what the file has is run again: nothing expires, and folds have their former values
+	placesOf  func(log, field string) []simField // of a log's cell: the fields of the tiers' hashes (name: key, value: field)
+	keepBytes int                                // of what a fold keeps
 
 	// The clock.
 	ahead   time.Duration
@@ -61,6 +68,7 @@ type simRedis struct {
 	slowBy    time.Duration
 	lookFault map[*simProcess]simLookFault // of the process's next look for a commit of hits
 	execFault map[*simProcess]simExecFault // of the process's next transaction that adds hits
+	unheard   map[string]bool              // foreign keys to which a transaction wrote, and no process has read so
 }
 
 // simEntry is a value. It is never changed in place, so that undo can keep it.
@@ -98,7 +106,7 @@ func newSimRedis() *simRedis {
 	r := &simRedis{
 		arrival: time.NewTimer(0), closed: make(chan struct{}),
 		keys: map[string]*simEntry{}, versions: map[string]uint64{}, conns: map[*simConn]bool{},
-		lookFault: map[*simProcess]simLookFault{}, execFault: map[*simProcess]simExecFault{},
+		lookFault: map[*simProcess]simLookFault{}, execFault: map[*simProcess]simExecFault{}, unheard: map[string]bool{},
 	}
 	go r.serve()
 	return r
@@ -157,7 +165,7 @@ func (r *simRedis) serve() {
 
 // client is a production client that dials the model on behalf of a process.
 func (r *simRedis) client(options *redis.Options, p *simProcess) *redis.Client {
-	options.Protocol, options.DisableIdentity, options.ClientName = 2, true, "" // a name takes a round trip more
+	options.Protocol, options.DisableIdentity = 2, true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.ReadBufferSize, options.WriteBufferSize = 1<<10, 4<<10 // allocated for every schedule
 	options.PipelineReadBufferSize, options.PipelineWriteBufferSize = 1<<10, 4<<10
@@ -197,8 +205,11 @@ func (r *simRedis) setAhead(by, during time.Duration) {
 
 func (r *simRedis) get(key string) *simEntry {
 	e := r.keys[key]
-	if e != nil && e.expires != 0 && r.now() >= e.expires {
+	if e != nil && e.expires != 0 && r.now() >= e.expires && !r.loading {
 		r.put(key, nil)
+		if r.running > 0 {
+			r.note(simSince{key: key})
+		}
 		return nil
 	}
 	return e
@@ -210,14 +221,14 @@ func (r *simRedis) put(key string, e *simEntry) {
 	if was == nil && e == nil {
 		return
 	}
+	if r.running == 0 {
+		r.note(simSince{key: key, entry: e})
+	}
 	r.undo = append(r.undo, simUndo{key, was})
 	r.versions[key]++
 	r.changes++
 	if e == nil {
 		delete(r.keys, key)
-		if r.piece != nil { // it is deleted after it in the file
-			r.piece = slices.DeleteFunc(slices.Clone(r.piece), func(args []string) bool { return args[1] == key })
-		}
 	} else {
 		r.keys[key] = e
 	}
@@ -316,7 +327,8 @@ type simConn struct {
 	broken   bool // by the server
 	deadline time.Time
 	multi    bool
-	shown    int64 // what a clock that was ahead has shown in a check, Unix milliseconds; 0 for none
+	tells    []string // of the next reply
+	shown    int64    // what a clock that was ahead has shown in a check, Unix milliseconds; 0 for none
 	queued   [][]string
 	watched  map[string]uint64
 	readable wait.Signal // something has happened to the connection
@@ -324,8 +336,9 @@ type simConn struct {
 }
 
 type simReply struct {
-	at   time.Time
-	data []byte
+	at    time.Time
+	data  []byte
+	tells []string // foreign keys of which it shows that they are
 }
 
 func (c *simConn) cut() {
@@ -465,8 +478,10 @@ func (c *simConn) reply(args []string, delay time.Duration) {
 	}
 	if last := len(c.out) - 1; last >= 0 && c.out[last].at.Equal(c.outAt) {
 		c.out[last].data = c.do(args, c.out[last].data)
+		c.out[last].tells = append(c.out[last].tells, c.tells...)
 	} else {
-		c.out = append(c.out, simReply{c.outAt, c.do(args, nil)})
+		data := c.do(args, nil) // which sets tells
+		c.out = append(c.out, simReply{c.outAt, data, c.tells})
 		c.wakes.Reset(time.Until(earlier(c.deadline, c.out[0].at)))
 	}
 }
@@ -495,6 +510,9 @@ func (c *simConn) Read(b []byte) (int, error) {
 				moved := copy(b[n:], c.out[0].data)
 				n += moved
 				if c.out[0].data = c.out[0].data[moved:]; len(c.out[0].data) == 0 {
+					for _, key := range c.out[0].tells {
+						delete(c.redis.unheard, key)
+					}
 					c.out = c.out[1:]
 				}
 			}
@@ -603,8 +621,13 @@ const (
 // do executes a command of a connection, and appends its reply.
 func (c *simConn) do(args []string, out []byte) []byte {
 	r := c.redis
+	c.tells = nil
 	name := strings.ToLower(args[0])
 	switch name {
+	case "getrange":
+		if !c.multi {
+			c.tells = []string{args[1]}
+		}
 	case "watch":
 		for _, key := range args[1:] {
 			if c.watched == nil {
@@ -645,7 +668,14 @@ func (c *simConn) do(args []string, out []byte) []byte {
 		mark := len(r.undo)
 		out = appendArray(out, len(queued))
 		for _, q := range queued {
-			out = r.run(q, out)
+			if len(q) > 1 && r.get(q[1]).isForeign() {
+				r.unheard[q[1]] = true
+			}
+			before := len(out)
+			// A string in place of a log is no error, but the length that APPEND returns is not the log's.
+			if out = r.run(q, out); out[before] == '-' || q[0] == "append" && r.get(q[1]).isForeign() {
+				c.tells = append(c.tells, q[1])
+			}
 		}
 		r.erasing(queued)
 		r.committed(mark)
@@ -669,6 +699,14 @@ func (r *simRedis) committed(mark int) {
 
 // run executes a command on the data, and appends its reply.
 func (r *simRedis) run(args []string, out []byte) []byte {
+	r.running++
+	out = r.execute(args, out)
+	r.running--
+	r.note(simSince{args: args})
+	return out
+}
+
+func (r *simRedis) execute(args []string, out []byte) []byte {
 	var e *simEntry
 	if len(args) > 1 {
 		e = r.get(args[1])
@@ -737,6 +775,14 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			return append(out, nilReply...)
 		}
 		return appendBulk(out, e.text)
+	case "strlen":
+		if e != nil && fields != nil {
+			return append(out, wrongType...)
+		}
+		if e == nil {
+			return appendInteger(out, 0)
+		}
+		return appendInteger(out, int64(len(e.text)))
 	case "exists":
 		n := int64(0)
 		for _, key := range args[1:] {
@@ -812,10 +858,14 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			if err != nil {
 				panic(err)
 			}
-			if at*1000 <= r.now() {
+			changed := &simEntry{text: args[2], expires: at * 1000}
+			if strings.Contains(args[1], "}:s:") {
+				r.moveTorn(args[1], e, changed)
+			}
+			if at*1000 <= r.now() && !r.loading {
 				r.put(args[1], nil)
 			} else {
-				r.put(args[1], &simEntry{text: args[2], expires: at * 1000})
+				r.put(args[1], changed)
 			}
 			return append(out, okReply...)
 		}
@@ -847,9 +897,15 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			r.claims = append(r.claims, args[3])
 		}
 		added, changed := int64(0), e.copy()
+		if r.loading && changed.torn != nil && strings.Contains(args[1], "}:h:") {
+			changed.torn = maps.Clone(changed.torn)
+		}
 		for i := 2; i < len(args); i += 2 {
 			if changed.set(args[i], args[i+1]) {
 				added++
+			}
+			if r.loading && strings.Contains(args[1], "}:h:") {
+				delete(changed.torn, args[i]) // its value is from before the piece was run
 			}
 		}
 		r.put(args[1], changed)
@@ -929,7 +985,7 @@ func (r *simRedis) run(args []string, out []byte) []byte {
 			panic(err)
 		case e == nil:
 			return appendInteger(out, 0)
-		case at*1000 <= r.now():
+		case at*1000 <= r.now() && !r.loading:
 			r.put(args[1], nil)
 		default:
 			changed := *e // the fields are the same

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+
 	"tallyroll/internal/rules"
 	"tallyroll/internal/window"
 )
@@ -70,6 +72,7 @@ func (w *simWorld) newRulebook() *Rulebook {
 // it at once, if it has one.
 func (w *simWorld) editRules(e simEvent) {
 	w.rules = e.rules()
+	w.originCounts.Store(e.n%2 == 0)
 	if p := w.slots[e.worker]; p != nil && p.rules != nil && w.rules > 0 {
 		p.rules.replace(simRules[w.rules], nil)
 	}
@@ -118,6 +121,10 @@ func (w *simWorld) publishEvents(form int) {
 				count(len(simSubjects)+i-1, counter, n, value)
 			}
 		}
+	}
+	if id%5 == 4 { // a copy: versions either count it, or skip it
+		m.header = nats.Header{"Nats-Stream": {"ORIGIN"}, "Nats-Sequence": {"1"}}
+		m.ways = append(m.ways, simWay{})
 	}
 	m.counters = countersOf(m.ways)
 	m.data = []byte("[" + strings.Join(m.items, ",") + "]")

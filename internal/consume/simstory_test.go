@@ -242,15 +242,6 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 3, worker: 2, after: 400 * simTick},
 		},
 	},
-	// Whether registers met a foreign key shows in no reply.
-	"a unique cell is a foreign key, and the reply is lost": {
-		tiers: "1s/4s,4s/60s", uniqueTiers: "5s/60s", shards: 2, maxCommands: 40, flush: 50 * simTick, workers: 1, hurried: true,
-		events: []simEvent{
-			{kind: "publish", after: 400 * simTick},
-			{kind: "foreign cells, lost replies", d: 2500 * simTick, after: 1100 * simTick},
-			{kind: "wait", d: 5500 * simTick},
-		},
-	},
 	// The worker released the stream before it had reported the loss, and forgot it.
 	"a foreign key, and then a foreign cursor": {
 		tiers: "2s/60s", shards: 2, maxCommands: 34, flush: 10 * simTick, maxAhead: 1000 * simTick, latency: simTick, offset: 1500 * simTick, workers: 1, rules: 3, clustered: true, hurried: true,

@@ -1,14 +1,17 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/consume/source"
@@ -35,7 +38,8 @@ type simStream struct {
 	bodies   map[string]int  // of rejected items: how many messages have them
 
 	begin uint64 // first_seq
-	gaps  bool   // between messages are sequences of what a filter leaves out
+	gaps  string // why sequences may be missing, see source.State; between messages are some that are
+	limit int    // of messages (max_msgs); 0 for none
 
 	// The cluster; a stream without one has a leader all the same.
 	clustered bool
@@ -67,6 +71,7 @@ type simMessage struct {
 	stored    int64 // Unix nanoseconds, by the clock of NATS
 	createdAt time.Time
 	subject   string
+	header    nats.Header // of a copy
 	data      []byte
 	hits      []simHit
 	items     []string
@@ -78,6 +83,7 @@ type simMessage struct {
 	repeats   int64    // if not 0: the clock had been set back, and it showed this moment before, Unix nanoseconds
 	overtook  bool     // the clock was set back to an earlier moment than it was stored at
 	fate      simFate
+	hidden    bool // it was discarded between others, and only a cursor shows that its sequence was a message
 
 	foreign bool // something else had written to a key that its hits belong to
 }
@@ -86,7 +92,8 @@ type simFate int
 
 const (
 	simHeld       simFate = iota
-	simDiscarded          // purged, deleted, or gone with its stream
+	simDiscarded          // dropped by the limit, purged, deleted, or gone with its stream
+	simDeleted            // purged or deleted where sequences may be missing anyway
 	simRolledAway         // gone without a trace
 )
 
@@ -107,7 +114,7 @@ func (s *simStream) shown() time.Time {
 func (s *simStream) store(m *simMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last++; s.gaps {
+	if s.last++; s.gaps != "" {
 		s.last += uint64(m.id % 3)
 	}
 	m.seq = s.last
@@ -115,6 +122,10 @@ func (s *simStream) store(m *simMessage) {
 	s.highest = max(s.highest, s.last)
 	s.lastTime = m.stored
 	s.held, s.stored = append(s.held, m), append(s.stored, m)
+	if n := len(s.held) - s.limit; s.limit > 0 && n > 0 {
+		fated(s.held[:n], simDiscarded)
+		s.held = s.held[n:]
+	}
 	for r := range s.feeds {
 		r.push(m)
 	}
@@ -125,7 +136,7 @@ func (s *simStream) discard(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(n, len(s.held))
-	fated(s.held[:n], simDiscarded)
+	fated(s.held[:n], s.deleted())
 	if s.held = s.held[n:]; len(s.held) == 0 && n > 0 {
 		s.lastTime = s.now().UnixNano() // as the server does
 	}
@@ -136,8 +147,35 @@ func (s *simStream) deleteTail(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(n, len(s.held))
-	fated(s.held[len(s.held)-n:], simDiscarded)
+	fated(s.held[len(s.held)-n:], s.deleted())
 	s.held = s.held[: len(s.held)-n : len(s.held)-n]
+}
+
+// deleted is the fate of a message that a person deletes.
+func (s *simStream) deleted() simFate {
+	if s.gaps != "" {
+		return simDeleted
+	}
+	return simDiscarded
+}
+
+// raise sets the limit higher, and in the end removes it: no worker can tell what it had dropped before.
+func (s *simStream) raise(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.limit += n; n%4 == 0 {
+		s.limit = 0
+	}
+}
+
+// allowSchedules lets sequences be missing from now on.
+func (s *simStream) allowSchedules() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.stored {
+		m.hidden = m.hidden || s.gaps == "" && m.fate == simDiscarded && len(s.held) > 0 && m.seq > s.held[0].seq
+	}
+	s.gaps = cmp.Or(s.gaps, source.GapsOfSchedules)
 }
 
 // rollBack forgets the last n messages as a server does that lost its last
@@ -270,11 +308,13 @@ func (s *simStream) lookLocked() source.Check {
 		Subjects: s.subjects, Created: s.created, Last: s.last,
 		First: s.last + 1, FirstStored: (at + 1) * 1e6, LastStored: s.lastTime, At: at, Seen: at + 1, Clock: at + 1, Begin: s.begin,
 	}
-	if s.gaps {
-		state.Gaps = source.GapsOfFilter // its limits discard nothing: what goes is deleted
+	state.Gaps, state.Limits = s.gaps, fmt.Sprint(s.limit)
+	if s.limit > 0 {
+		state.Dropped = math.MaxInt64
 	}
 	if len(s.held) > 0 {
 		state.First, state.FirstStored = s.held[0].seq, s.held[0].stored
+		state.Deleted = s.last + 1 - state.First - uint64(len(s.held))
 	}
 	r := source.Leadership{Clustered: s.clustered, Leader: "server", Since: s.since, Majority: true, Silence: simSilence}
 	return source.Check{State: state, Leadership: r, Asked: now, Answered: now}
@@ -337,18 +377,16 @@ func (s *simSource) Reject(ctx context.Context, refused []rejects.Reject) (int, 
 		return 0, errSimAway
 	}
 	for _, r := range refused {
-		messages, err := r.Messages(1 << 20)
+		m, err := r.Message(1 << 20)
 		if err != nil {
 			return 0, err
 		}
-		for _, m := range messages {
-			// rejects.Publish stores one of another message of the same number under another identity.
-			id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(rejects.HeaderStored)
-			if !s.stream.rejected[id] {
-				s.stream.rejects++
-				s.stream.rejected[id] = true
-				s.stream.bodies[string(m.Data)]++
-			}
+		// rejects.Publish stores one of another message of the same number under another identity.
+		id := m.Header.Get(jetstream.MsgIDHeader) + m.Header.Get(rejects.HeaderStored)
+		if !s.stream.rejected[id] {
+			s.stream.rejects++
+			s.stream.rejected[id] = true
+			s.stream.bodies[string(m.Data)]++
 		}
 	}
 	if s.stream.rejectMute {
@@ -444,7 +482,7 @@ func (r *simFeed) Start(deliver func(source.Delivery), lost func(error)) error {
 			}
 			time.Sleep(r.source.stream.pace)
 			deliver(source.Delivery{
-				Subject: d.subject, Data: d.data, Seq: d.seq, Nth: d.nth, Stored: d.stored,
+				Subject: d.subject, Header: d.header, Data: d.data, Seq: d.seq, Nth: d.nth, Stored: d.stored,
 			})
 		}
 	}()

@@ -1,8 +1,11 @@
 package consume
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -13,13 +16,34 @@ func (r *simRedis) tear(queued [][]string, seventeenths int) {
 	piece := queued[:1+(len(queued)-1)*seventeenths/17]
 	r.piece = slices.DeleteFunc(slices.Clone(piece), func(args []string) bool { return len(args) < 2 }) // TIME
 	r.tornAt, r.followed, r.rewritten = time.Now(), false, false
+	r.tornMark, r.since = len(r.undo), nil
 	r.cutAll(nil)
 }
 
+// simSince is a command, or what became of a key.
+type simSince struct {
+	args  []string
+	key   string
+	entry *simEntry
+}
+
+// note adds to what the file has after the piece.
+func (r *simRedis) note(s simSince) {
+	if r.piece == nil || r.loading {
+		return
+	}
+	if s.args == nil || slices.Contains([]string{"set", "setnx", "hset", "hincrby", "append", "expireat", "expire", "persist", "zadd", "zrem", "unlink", "del", "pfadd"}, strings.ToLower(s.args[0])) {
+		r.since = append(r.since, s)
+	}
+}
+
+// isFold reports whether a command of a piece is one of a fold.
+func isFold(args []string) bool {
+	return args[0] == "hset" && strings.Contains(args[1], "}:h:") || args[0] == "set" && len(args) == 5 && strings.Contains(args[1], "}:s:")
+}
+
 // runTorn kills Redis once more. Its start runs the piece where it stands in the file: before everything that
-// was written since. So a key that was deleted since stays deleted (see put), and a key in whose place
-// something else has written gets the piece where it was moved to. Seen with Redis 7.0.15. Of the piece only
-// the increments and registers matter: whatever follows writes the rest again.
+// was written since. Seen with Redis 7.0.15.
 func (r *simRedis) runTorn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -27,49 +51,162 @@ func (r *simRedis) runTorn() {
 	if r.piece == nil || !r.followed {
 		return
 	}
-	piece, mark := r.piece, len(r.undo)
-	r.piece = nil // what is put back below is not deleted
-	inTheWay := map[string]*simEntry{}
-	for _, args := range piece {
-		if e := r.get(args[1]); e.isForeign() {
-			inTheWay[args[1]] = e
-			r.put(args[1], e.displaced)
-		}
+	mark := len(r.undo)
+	present := map[string]bool{}
+	for _, args := range r.piece {
+		present[args[1]] = r.get(args[1]) != nil
 	}
-	for _, args := range piece {
-		if args[0] != "hincrby" && args[0] != "pfadd" && args[0] != "append" {
-			continue
+	r.loading = true
+	was := map[string]*simEntry{}
+	for i := len(r.undo) - 1; i >= r.tornMark; i-- {
+		was[r.undo[i].key] = r.undo[i].was
+	}
+	for _, key := range sortedKeys(was) {
+		r.put(key, was[key])
+	}
+	torn := func(key string, fields []simField) {
+		e := r.get(key)
+		if e == nil || len(fields) == 0 {
+			return
 		}
-		// Nothing has counted these hits since, so they are counted once. But the cursor has begun.
-		if r.get(args[1]) == nil && args[2] != "opened" {
-			continue
-		}
-		r.run(args, nil)
-		if args[0] == "pfadd" || args[2] == "opened" {
-			continue
-		}
-		changed := r.get(args[1]).copy()
+		changed := *e
 		if changed.torn = maps.Clone(changed.torn); changed.torn == nil {
 			changed.torn = map[string]simTorn{}
 		}
-		if args[0] == "append" {
-			changed.fields = nil // it is a string
-			for _, f := range parseSimLog(args[2]) {
-				changed.torn[f.name] = simTorn{changed.torn[f.name].by + f.number(), r.tornAt}
-			}
-		} else {
-			by := simField{args[2], args[3]}.number()
-			changed.torn[args[2]] = simTorn{changed.torn[args[2]].by + by, r.tornAt}
+		for _, f := range fields {
+			changed.torn[f.name] = simTorn{changed.torn[f.name].by + f.number(), r.tornAt}
 		}
-		r.put(args[1], changed)
+		r.put(key, &changed)
 	}
-	for key, e := range inTheWay {
-		foreign := *e
-		foreign.displaced = r.get(key)
-		r.put(key, &foreign)
+	lastSet := -1
+	for i, args := range r.piece {
+		if isFold(args) && args[0] == "set" {
+			lastSet = i
+		}
 	}
+	set := map[string]bool{}
+	for i, args := range r.piece {
+		// Nothing has counted these hits since, so they are counted once. But the cursor has begun.
+		if !isFold(args) && !set[args[1]] && !present[args[1]] && !(len(args) > 2 && args[2] == "opened") {
+			continue
+		}
+		set[args[1]] = set[args[1]] || isFold(args)
+		e := r.get(args[1])
+		switch {
+		case isFold(args) && e.isForeign():
+		case isFold(args) && args[0] == "hset":
+			var by []simField
+			if i > lastSet { // it is half a fold
+				for k := 2; k < len(args); k += 2 {
+					by = append(by, simField{args[k], strconv.FormatInt(simField{args[k], args[k+1]}.number()-e.number(args[k]), 10)})
+				}
+			}
+			before := e.copy().torn
+			r.run(args, nil)
+			changed := r.get(args[1]).copy()
+			changed.torn = before
+			r.put(args[1], changed)
+			torn(args[1], by)
+		case isFold(args):
+			kept, _ := r.kept(args[1], e)
+			r.run(args, nil)
+			torn(args[1], parseSimLog(args[2][1+len(kept):]))
+		case args[0] == "hincrby":
+			if r.run(args, nil); args[2] != "opened" {
+				torn(args[1], []simField{{args[2], args[3]}})
+			}
+		case args[0] == "append":
+			r.run(args, nil)
+			torn(args[1], parseSimLog(args[2]))
+		case args[0] == "pfadd", args[0] == "expireat", args[0] == "set" && len(args) == 6:
+			r.run(args, nil)
+		}
+	}
+	since := r.since
+	r.since, r.piece = nil, nil
+	for _, s := range since {
+		if s.args != nil {
+			if e := r.get(s.args[1]); !e.isForeign() || s.args[0] == "unlink" || s.args[0] == "del" {
+				r.run(s.args, nil)
+			}
+			continue
+		}
+		now := r.get(s.key)
+		switch {
+		case s.entry.isForeign():
+			foreign := *s.entry
+			foreign.displaced = now
+			r.put(s.key, &foreign)
+		case now.isForeign() && s.entry != nil:
+			r.put(s.key, now.displaced)
+		default:
+			r.put(s.key, s.entry)
+		}
+	}
+	r.loading = false
 	r.committed(mark)
 	r.cutAll(nil)
+}
+
+// kept is what a fold keeps of a log: the newest cells that fit. The others move.
+func (r *simRedis) kept(key string, e *simEntry) (text string, moved []simField) {
+	sums := map[int]int64{}
+	for _, f := range simLogFields(key, e) {
+		at, _ := strconv.Atoi(f.name)
+		sums[at] += f.number()
+	}
+	cells := sortedKeys(sums)
+	from, bytes := len(cells), 0
+	encode := func(at int) []byte {
+		if n := sums[at]; n > 1 {
+			return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(at)<<1|1), uint64(n))
+		}
+		return binary.AppendUvarint(nil, uint64(at)<<1)
+	}
+	for ; from > 0; from-- {
+		if bytes += len(encode(cells[from-1])); bytes > r.keepBytes {
+			break
+		}
+	}
+	if first := simLogFields(key, e); from > 0 && from < len(cells) && strconv.Itoa(cells[from]) == first[0].name {
+		from++ // the beginning of a log is not left as it was
+	}
+	for _, at := range cells[from:] {
+		text += string(encode(at))
+	}
+	for _, at := range cells[:from] {
+		moved = append(moved, simField{strconv.Itoa(at), strconv.FormatInt(sums[at], 10)})
+	}
+	return text, moved
+}
+
+// moveTorn takes what torn transactions have added to a log along, when its cells move.
+func (r *simRedis) moveTorn(key string, e, changed *simEntry) {
+	if r.loading || e == nil || len(e.torn) == 0 {
+		return // its text is from before the piece was run
+	}
+	_, moved := r.kept(key, e)
+	gone := map[string]bool{}
+	for _, f := range moved {
+		gone[f.name] = true
+	}
+	changed.torn = map[string]simTorn{}
+	for name, torn := range e.torn {
+		if !gone[name] {
+			changed.torn[name] = torn
+			continue
+		}
+		for _, at := range r.placesOf(key, name) {
+			if hash := r.get(at.name); hash != nil && !hash.isForeign() {
+				to := hash.copy()
+				if to.torn = maps.Clone(to.torn); to.torn == nil {
+					to.torn = map[string]simTorn{}
+				}
+				to.torn[at.value] = simTorn{to.torn[at.value].by + torn.by, torn.at}
+				r.put(at.name, to)
+			}
+		}
+	}
 }
 
 // simTorn is what torn transactions have added to a field, and when the last of them was torn.

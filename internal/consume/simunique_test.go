@@ -182,7 +182,7 @@ func (w *simWorld) lostUniques(now int64) (hits []simHit) {
 		}
 		for _, h := range m.hits {
 			if slices.ContainsFunc(h.uniques, func(r simRegister) bool {
-				return w.foreignKeys[r.key] && !w.isRaised(m, r) && w.holdsUnique(r.tier, h, now)
+				return w.foreignKeys[r.key] && !w.redis.unheard[r.key] && !w.isRaised(m, r) && w.holdsUnique(r.tier, h, now)
 			}) {
 				hits = append(hits, h)
 			}

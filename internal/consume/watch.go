@@ -20,6 +20,7 @@ const watchEvery = time.Second
 var (
 	errStalled         = errors.New("the stream holds messages that are not delivered")
 	errSubjectsChanged = errors.New("the stream's subjects were edited")
+	errSettingsChanged = errors.New("settings by which missing messages are judged were edited")
 	errRulesChanged    = errors.New("the rules were changed")
 )
 
@@ -35,6 +36,8 @@ type watcher struct {
 
 	lastPosition uint64 // the reader's position at the last check
 	idleChecks   int    // checks in a row that found it there although the stream had more messages
+	copied       uint64 // a mirror had everything of its origin up to here at the last check,
+	copiedAt     int64  // and from before this moment, Unix milliseconds
 	backlog      backlog
 }
 
@@ -42,6 +45,7 @@ func newWatcher(setup *setup, plan *resumePlan, buffer *buffer, tail *tail, comm
 	fail func(error)) *watcher {
 	w := &watcher{setup: setup, resumePlan: plan, buffer: buffer, tail: tail, committed: committed, fail: fail}
 	w.lastPosition, _, _ = buffer.position()
+	w.copied, w.copiedAt = w.state.Last, w.state.At
 	return w
 }
 
@@ -113,8 +117,12 @@ func (w *watcher) checkSame(state source.State, position uint64, stored int64) e
 		return errRecreated
 	case !slices.Equal(state.Subjects, w.state.Subjects):
 		return fmt.Errorf("%w: from %q to %q", errSubjectsChanged, w.state.Subjects, state.Subjects)
+	case state.Copy != w.state.Copy || state.Gaps != "" && state.Limits != w.state.Limits:
+		return errSettingsChanged
 	case Refused(state) != nil:
 		return Refused(state)
+	case w.Copies.refused(state) != nil:
+		return w.Copies.refused(state)
 	case state.Last < position:
 		return fmt.Errorf("%w: it ends at %d, and %d had been read", errRolledBack, state.Last, position)
 	case state.Last == position && state.EndStored() != 0 && state.EndStored() != stored:
@@ -123,11 +131,14 @@ func (w *watcher) checkSame(state source.State, position uint64, stored int64) e
 	return nil
 }
 
-// checkFront reports that a stream's limits have discarded what the reader had not read, if its sequences
-// have gaps. The gaps of other streams show that by themselves.
+// checkFront reports that a stream's limits have discarded what the reader had not read, or its origin what
+// had not been copied, if its sequences have gaps. The gaps of other streams show that by themselves.
 func (w *watcher) checkFront(state source.State, position uint64, stored int64) {
+	h := history{state: state}
 	at, _ := w.tail.timeAtEnd(position, stored)
-	lost, before := (&history{state: state}).lostAfter(position, max(stored/1e6, at))
+	lost, before := h.lostAfter(max(position, state.BeforeFirst()), max(stored/1e6, at), true)
+	before = max(before, h.uncopiedAfter(w.copied, w.copiedAt))
+	w.copied, w.copiedAt = state.Last, max(w.copiedAt, state.At)
 	if state.Gaps != "" && before > 0 && w.buffer.markIncomplete(before) {
 		w.Metrics.discarded.WithLabelValues(w.stream).Add(float64(lost))
 		w.reportLoss(discardedUnread).Uint64("at", position).Uint64("first", state.First).Msg(reasons[discardedUnread])
@@ -152,7 +163,7 @@ func (w *watcher) skipDeletedTail(ctx context.Context, position uint64, stored i
 			return err // the stream holds a message, which will be delivered
 		}
 	}
-	if state.Created != w.state.Created || state.Last <= position {
+	if state.Created != w.state.Created || state.Limits != w.state.Limits || state.Last <= position {
 		return nil // the stream has changed, which the next check reports
 	}
 	_, back, err := newHistory(w.source, state).locate(ctx, messageID{position, stored}, w.buffer.latest())

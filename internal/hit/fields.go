@@ -1,6 +1,7 @@
 package hit
 
-// Field is a field of a hit's object. Fields is the one list: readers, OpenAPI documents and pages follow it.
+// Field is a field of a hit's object. Readers and the OpenAPI document of collect have the fields once more;
+// tests compare them with Fields.
 type Field struct {
 	Name  string
 	About string // what it means, as the OpenAPI document of collect has it
@@ -11,7 +12,8 @@ type Field struct {
 	Mistakes []string
 }
 
-// Fields are the fields of a hit. All may be missing.
+// Fields are the fields of a hit. All may be missing. object.readField reads a further one; unless
+// object.readPlain does, too, each hit that has it is left to a JSON decoder, which is many times slower.
 var Fields = []Field{
 	{"key", "The counter: 1 to 512 bytes of UTF-8 without control characters.", "string", 1, MaxName, []string{"Key"}},
 	{"n", "How many happened. 1 if it is missing.", "integer", 1, MaxN, []string{"N", "count", "value"}},

@@ -18,6 +18,20 @@ const (
 	MarkerHeader = "Nats-Marker-Reason"
 )
 
+// Headers by which NATS or a client of it marks a message without a body that no producer's empty hit is.
+const (
+	// OperationHeader is that of a message which removes a key from a key-value bucket (NATS ADR-8).
+	OperationHeader = "KV-Operation"
+	// SizeHeader has the size of the body that the server has left out, as republish with headers_only does.
+	SizeHeader = "Nats-Msg-Size"
+)
+
+// HasNoValue reports whether the headers of a message without a body say that it has no value.
+func HasNoValue(header func(name string) string) bool {
+	operation, size := header(OperationHeader), header(SizeHeader)
+	return operation == "DEL" || operation == "PURGE" || size != "" && size != "0"
+}
+
 // ServerHeaders has the version of nats-server with which each came. It refuses these headers of clients, or
 // for a marker those that belong to it, in streams without the setting. make servers checks both.
 var ServerHeaders = map[string]string{IncrementHeader: "2.12", ScheduleHeader: "2.12", MarkerHeader: "2.11"}

@@ -57,8 +57,8 @@ type entry struct {
 	pending  int64 // the request's own hits
 	extra    int64 // hits that count, though Redis lacks them
 	claimed  int64 // of those: hits that the request first counts in Redis
-	leased   int64 // of extra: the slots that Redis lacks
 	begun    int   // of the account, if no other request was under way; otherwise 0
+	adopted  bool  // Redis may lack the lease that is renewed, and counts it even beyond max
 }
 
 func (a *accounts) decide(ctx context.Context, r *request) (v verdict, err error) {
@@ -108,16 +108,16 @@ func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 		case take.Limit.Fail != FailLocal:
 			continue
 		case take.Limit.Policy.Traits().Slots:
+			v.extra = a.leases.owed(key, take.Lease, now)
+			v.adopted = r.renew && a.leases.byKey[key][take.Lease].isOwed(now)
 		default:
 			v.account = a.all[key]
 			if v.account == nil && counts {
 				v.account = a.findOrPut(key)
 			}
 		}
-		v.leased = a.leases.owed(key, take.Lease, now)
-		v.extra = v.leased
 		if own := v.account; own != nil {
-			v.extra += own.extra(now, take.Limit.Window)
+			v.extra = own.extra(now, take.Limit.Window)
 			own.begun++
 			if own.underWay++; own.underWay == 1 && own.pending == 0 {
 				v.begun = own.begun
@@ -130,7 +130,7 @@ func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 				v.claimed = own.owed
 				own.owed, own.sending = 0, own.sending+own.owed
 			}
-		} else if v.extra == 0 {
+		} else if v.extra == 0 && !v.adopted {
 			continue
 		}
 		if out == nil {
@@ -147,9 +147,9 @@ func (a *accounts) confirm(v *entry, n int64) {
 	defer a.mu.Unlock()
 	v.sending -= v.claimed
 	v.owed += v.claimed - n
-	v.claimed, v.extra = 0, v.leased
+	v.claimed, v.extra = 0, 0
 	if lacking := v.owed + v.sending; lacking > 0 {
-		v.extra += lacking + v.account.pending - v.pending
+		v.extra = lacking + v.account.pending - v.pending
 	}
 }
 
@@ -330,6 +330,8 @@ type lease struct {
 	inRedis bool // Redis has had it at some time
 }
 
+func (l lease) isOwed(now time.Time) bool { return l.owed && now.Before(l.ends) }
+
 // add remembers a lease. There are about LocalKeys at most. If one of Redis's finds no room here, check finds
 // none free until it ends.
 func (s *leases) add(key, name string, ends time.Time, owed bool, now time.Time) {
@@ -412,7 +414,8 @@ func (s *leases) owed(key, name string, now time.Time) (n int64) {
 }
 
 // check decides about a slot from those remembered here. None is free if it could not be remembered, or may
-// be one that could not be.
+// be one that could not be. A lease that is unknown here is renewed if a slot is free: another process may
+// have given it out.
 func (s *leases) check(t *Take, key string, now time.Time) (out state) {
 	s.removeEnded(key, now)
 	wait, held := t.Limit.Window, int64(len(s.byKey[key]))
@@ -446,38 +449,6 @@ func (a *accounts) addLease(key, name string, ends, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leases.add(key, name, ends, false, now)
-}
-
-// confirmLeases records that Redis has what was given out here, after all.
-func (a *accounts) confirmLeases(r *request, states []state, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range states {
-		name := r.takes[i].Lease
-		if held := a.leases.byKey[r.keys[i]][name]; states[i].ends > 0 && held.owed {
-			a.leases.add(r.keys[i], name, held.ends, false, now)
-		}
-	}
-}
-
-// owesLease reports whether a lease was given out here, and Redis may lack it.
-func (a *accounts) owesLease(key, name string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	held := a.leases.byKey[key][name]
-	return held.owed && now.Before(held.ends)
-}
-
-// renewLease renews a lease without Redis, or reports that it cannot. Another process may have given out a
-// slot that is unknown here: it counts as held if there is room.
-func (a *accounts) renewLease(t *Take, key string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.leases.check(t, key, now).fits {
-		return false
-	}
-	a.leases.add(key, t.Lease, now.Add(t.Limit.Window), true, now)
-	return true
 }
 
 // removeLease forgets a lease, and reports whether only this process had it.

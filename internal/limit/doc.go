@@ -16,7 +16,8 @@
 // Scripts that are under way at the same time share round trips (trips.go). At the end of the chain, Limiter
 // counts decisions on the counters of their limits (count.go; the package counts publishes them).
 //
-// A settlement (ids.go) passes them, too. Renewals and releases of slots (slots.go) begin at fallback.
+// A settlement (ids.go) passes them, too. Renewals and releases of slots (slots.go) begin at fallback:
+// a renewal is a take that fits only if its lease is held, and a release gives a slot back.
 //
 // # What it promises
 //
@@ -67,11 +68,16 @@
 //	add    counts hits at the date, and sets when the key expires
 //	give   gives back hits, the newest first, of a date or before, or only of it
 //	wait   returns when enough hits have left the window for those that did not fit
-//	began  tells a key from one that was reset since; only if dates cannot
+//	began  tells a key from one that was reset since; without it, correcting a settlement brings back what a
+//	       reset took
 //
 // Everything else has it then: the file of limits, requests, OpenAPI, the page, and the fail modes, which
 // count hits without times as leases and others in cells. TestAFurtherPolicyNeedsLuaAndARow follows this
 // recipe. docs/limits.md has a column per policy.
+//
+// Each policy also needs its model: newModel of the tests takes every policy but cells for exact, and
+// TestPoliciesAgainstModels compares with it. And each policy doubles the scripts, because there is one for
+// each set of policies in a request (newScripts).
 //
 // The only goroutines send shared round trips, or give back what is left of shares or what Redis counted in
 // vain; Limiter.Wait waits for them.

@@ -125,7 +125,7 @@ func (f *fallback) decideLocally(r *request, why error) (verdict, error) {
 	for i := range r.takes {
 		limit := r.takes[i].Limit
 		isClosed := limit.Fail == FailClosed || r.settle && limit.Fail == FailLocal
-		if limit.Mode != Shadow && isClosed {
+		if r.release || limit.Mode != Shadow && isClosed {
 			return verdict{}, &UnavailableError{limit, &downError{why}}
 		}
 	}
@@ -136,6 +136,9 @@ func (f *fallback) decideLocally(r *request, why error) (verdict, error) {
 		}
 	} else {
 		states = f.accounts.decideLocally(r, f.now())
+	}
+	if r.renew && !states[0].fits {
+		return verdict{}, &UnavailableError{r.takes[0].Limit, &downError{why}}
 	}
 	a := buildAnswer(r.takes, states, SourceLocal, r.count && !r.settle)
 	for i := range a.Decisions {
@@ -160,11 +163,9 @@ func (f *fallback) reconcile(r *request, states []state, o outcome) {
 		return
 	}
 	switch o {
-	case outcomeAllowed:
-		f.accounts.confirmLeases(r, states, f.now())
 	case outcomeRefused:
 		f.remote.undo(r.takes, r.keys, states)
-	default:
+	case outcomeNone:
 		f.accounts.record(r, states, f.now())
 		slots := slices.Clone(states) // no caller holds them
 		for i := range slots {
@@ -191,29 +192,20 @@ func (f *fallback) giveBack(take *Take, key string, n, at int64, a *account) {
 // reset forgets a key here and in Redis.
 func (f *fallback) reset(ctx context.Context, limit *Limit, key string) error {
 	f.accounts.forget(key)
-	down, err := f.call(ctx, key, func(ctx context.Context) error { return f.remote.store.forget(ctx, key) })
-	if down != nil {
-		return &UnavailableError{limit, &downError{down}}
-	}
-	return err
-}
-
-// call sends Redis a request about a key that is no take. down is why Redis did not answer.
-func (f *fallback) call(ctx context.Context, key string, send func(context.Context) error) (down, err error) {
 	if !f.breaker.mayAsk(key, f.now()) {
-		return errDown, nil
+		return &UnavailableError{limit, &downError{errDown}}
 	}
 	bounded, cancel := context.WithTimeout(ctx, f.timeout())
 	defer cancel()
-	err = send(bounded)
+	err := f.remote.store.forget(bounded, key)
 	if err != nil && ctx.Err() != nil {
-		return nil, ctx.Err() // the caller is gone: this is no failure of Redis
+		return ctx.Err() // the caller is gone: this is no failure of Redis
 	}
 	err = f.classify(key, err)
-	if why, ok := errors.AsType[*downError](err); ok {
-		return why.err, nil
+	if down, ok := errors.AsType[*downError](err); ok {
+		return &UnavailableError{limit, down}
 	}
-	return nil, err
+	return err
 }
 
 // ErrFull means that Redis has no memory left (maxmemory).

@@ -3,12 +3,14 @@ package limit
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/human"
 )
 
@@ -172,11 +174,24 @@ func Adhoc(length time.Duration, most int64, policy Policy) (*Limit, error) {
 }
 
 // WithNumbers returns the limit with a request's window and max. If the window is the same, both share hits.
-// The error is a *FieldError.
+// A share that does not fit them is left out. The error is a *FieldError.
 func (l *Limit) WithNumbers(length time.Duration, most int64) (*Limit, error) {
 	out := *l
 	out.Window, out.Max, out.Unlimited = length, most, false
+	if out.checkShare() != nil {
+		out.Share = Share{}
+	}
 	return &out, out.Check()
+}
+
+// KeyOf makes a key of any bytes, because clients choose what keys are made of, and must not evade a limit by
+// what is no name. What can be a counter's name stays as it is, so that a limit's counters have its keys. The
+// rest is hashed.
+func KeyOf(text string) string {
+	if hit.CheckName([]byte(text)) == nil {
+		return text
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 }
 
 // Take is a request for n hits of a key under a limit. A negative n gives hits back; 0 counts nothing.
@@ -193,6 +208,8 @@ type Take struct {
 	ID   string
 	TTL  time.Duration
 	Once bool
+	// Happened lets only Redis refuse the take: what memory refuses of hits that have happened would be lost.
+	Happened bool
 }
 
 // TakeError means that a take is invalid, alone or among the others of its request.

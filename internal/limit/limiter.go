@@ -50,6 +50,8 @@ type request struct {
 	ids     bool      // a take has an id, so only Redis can say whether it was counted before
 	settle  bool      // settle the takes; count is set, too
 	share   bool      // the one take is a whole share, which no fail mode can replace
+	renew   bool      // the one take fits only if its lease is held, or owed by this process
+	release bool      // the one take, of -1 hits, frees the slot of its lease; no fail mode does
 	down    error     // why Redis does not decide; nil if it may be asked
 }
 
@@ -177,8 +179,7 @@ func (t *Take) checkLease(count bool) error {
 	case !t.Limit.Policy.Traits().Slots:
 		return nil
 	case t.N != 0 && t.N != 1:
-		return &TakeError{*t, "n", fmt.Sprintf("%d: a take acquires 1 slot of a concurrent limit, and POST "+
-			"/v1/release frees it", t.N)}
+		return &TakeError{*t, "n", "a take acquires 1 slot of a concurrent limit, and POST /v1/release frees it"}
 	case t.Lease == "" && (!count || t.N == 0):
 		return nil
 	case !leasePattern.MatchString(t.Lease):

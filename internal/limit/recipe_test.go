@@ -49,7 +49,7 @@ limits:
 		{200, "/v1/take", `{"limit":"calendar","key":"a","n":40,"id":"r1"}`, `"remaining":20,.*"repeated":true`},
 		{429, "/v1/take", `{"limit":"calendar","key":"a","n":21}`, `"remaining":20,"retry_after":`},
 		{200, "/v1/settle", `{"limit":"calendar","key":"a","n":10,"id":"r1"}`, `"settled":10,"over":0,"remaining":50`},
-		{200, "/v1/take", `{"limit":"calendar","key":"a","n":-50}`, `"remaining":100`},
+		{200, "/v1/return", `{"limit":"calendar","key":"a","n":50}`, `"remaining":100`},
 		{400, "/v1/take", `{"limit":"calendar","key":"a","n":51}`, `51 hits of the policy fixed at once: at most 50`},
 		{400, "/v1/take", `{"key":"a","window":"1h","max":501,"policy":"fixed"}`, `must be 1 to 500 with the policy fixed`},
 		{400, "/v1/take", `{"key":"a","window":"1h","max":7,"policy":"gcra"}`, `must be one of cells, log, stream, fixed`},

@@ -32,7 +32,6 @@ var sources embed.FS
 // with all.
 type scriptSet struct {
 	decide []*redis.Script // by the bits of policies; the second half is with ids
-	lease  *redis.Script   // renews or ends one
 }
 
 // giveStep bounds the hits of Log and Stream that one script gives back or expires, because it blocks Redis.
@@ -68,13 +67,6 @@ func newScripts(begin string, step int, source func(name string) string) *script
 		}
 		out.decide[set] = redis.NewScript(begin + text + source("decide"))
 	}
-	lease := begin + own
-	for i := range table {
-		if table[i].Slots {
-			lease += source(string(table[i].Policy))
-		}
-	}
-	out.lease = redis.NewScript(lease + source("lease"))
 	return &out
 }
 
@@ -97,11 +89,7 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 				return err
 			}
 			shared = false // what is sent again goes alone
-			own, known := s.trips.Load(node)
-			if !known {
-				own, _ = s.trips.LoadOrStore(node, &trips{node: node, background: s.background})
-			}
-			reply, err = own.(*trips).run(sent, r.keys[0], len(r.takes))
+			reply, err = s.tripsTo(node).run(sent, r.keys[0], len(r.takes))
 			return err
 		})
 	})
@@ -111,10 +99,26 @@ func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (stat
 	return parseStates(reply, r.takes)
 }
 
+// tripsTo returns the trips to a node. When a node is new, it forgets those that nothing uses: their nodes
+// may be gone.
+func (s *redisStore) tripsTo(node redis.UniversalClient) *trips {
+	own, known := s.trips.Load(node)
+	if !known {
+		s.trips.Range(func(other, unused any) bool {
+			if unused.(*trips).isIdle() {
+				s.trips.Delete(other)
+			}
+			return true
+		})
+		own, _ = s.trips.LoadOrStore(node, &trips{node: node, background: s.background, usedAt: time.Now()})
+	}
+	return own.(*trips)
+}
+
 // isRepeatable reports whether a script counts at most once if it runs twice: all takes have ids that may
-// have been used, or it counts nothing.
+// have been used, or it counts nothing, or renews a lease.
 func isRepeatable(m mode, r *request) bool {
-	return m == look || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool {
+	return m == look || r.renew || (m == count || m == settle) && !slices.ContainsFunc(r.takes, func(t Take) bool {
 		return t.ID == "" || t.Once
 	})
 }
@@ -134,16 +138,13 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		args[0] = markShadows(m, r.takes)
 	}
 	for i := range r.takes {
-		l, most := r.takes[i].Limit, r.takes[i].Limit.Max
-		if r.entries != nil {
-			most -= r.entries[i].extra
-		}
+		l := r.takes[i].Limit
 		set |= 1 << l.Policy.index()
 		lease := r.takes[i].Lease
 		if l.Share.Hits > 0 {
 			lease = "share"
 		}
-		args = append(args, string(l.Policy), l.Window.Milliseconds(), most, r.takes[i].N, lease)
+		args = append(args, string(l.Policy), l.Window.Milliseconds(), r.most(i), r.takes[i].N, lease)
 		if r.ids {
 			flags := 0
 			if r.takes[i].Once {
@@ -162,6 +163,19 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		args = append(args, r.takes[0].Limit.Share.For.Milliseconds())
 	}
 	return s.scripts.decide[set], keys, args
+}
+
+// most returns how many hits Redis may have with those of a take.
+func (r *request) most(i int) int64 {
+	switch own := r.entries; {
+	case own != nil && own[i].adopted:
+		return MaxHits
+	case r.renew:
+		return 0 // it fits only if its lease is held
+	case own != nil:
+		return r.takes[i].Limit.Max - own[i].extra
+	}
+	return r.takes[i].Limit.Max
 }
 
 // markShadows appends which takes are in shadow mode. A single take needs no mark: it blocks no other.
@@ -214,25 +228,6 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 		}
 	}
 	return states, rest, nil
-}
-
-func (s *redisStore) lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration,
-	ends int64, err error) {
-	var v []int64
-	err = redisconn.Repeat(ctx, action == "renew", func() error {
-		return s.onMaster(ctx, key, func(node redis.UniversalClient) (err error) {
-			v, err = s.scripts.lease.Run(ctx, node, []string{key}, action, take.Limit.Window.Milliseconds(),
-				take.Lease, string(take.Limit.Policy)).Int64Slice()
-			return err
-		})
-	})
-	if err == nil && len(v) != 3 {
-		err = fmt.Errorf("unexpected reply from Redis: %v", v)
-	}
-	if err != nil {
-		return false, 0, 0, err
-	}
-	return v[0] == 1, time.Duration(v[1]) * time.Millisecond, v[2] / 1000, nil
 }
 
 func (s *redisStore) forget(ctx context.Context, key string) error {

@@ -25,10 +25,6 @@ type store interface {
 	// run runs a script about a request's takes, and returns its result for each. at is the time for the mode
 	// undo, otherwise 0. rest is how many hits of each take are still to be given back, or nil for none.
 	run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error)
-	// lease renews or releases a take's lease, and reports whether it was held. left is the time until it
-	// ends after a renewal, and ends the moment, Unix milliseconds by the store's clock.
-	lease(ctx context.Context, action string, take *Take, key string) (held bool, left time.Duration, ends int64,
-		err error)
 	// forget deletes a key.
 	forget(ctx context.Context, key string) error
 }

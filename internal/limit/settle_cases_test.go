@@ -13,6 +13,32 @@ import (
 	"tallyroll/tests/stack"
 )
 
+// A refusal that this process remembers refuses no hits that have happened: another process may have reset
+// the key, or given back.
+func TestMemoryRefusesNothingThatHasHappened(t *testing.T) {
+	t.Parallel()
+	client := stack.Redis(t).Client()
+	limiter, other := New(client, t.Name(), time.Minute), New(client, t.Name(), time.Minute)
+	t.Cleanup(func() { limiter.Wait(); other.Wait() })
+	now := time.Now()
+	limiter.now = func() time.Time { return now } // a refusal is remembered for a second
+	l := &Limit{Name: "bytes", Window: time.Minute, Max: 5, Policy: Log, Fail: FailLocal, Mode: Enforce}
+	take := Take{Limit: l, Caller: "alice", Key: "alice", N: 5}
+	for _, want := range []bool{true, false} {
+		a, err := limiter.Take(t.Context(), []Take{take})
+		require.NoError(t, err)
+		require.Equal(t, want, a.Allowed)
+	}
+	require.NoError(t, other.Reset(t.Context(), take))
+	a, err := limiter.Take(t.Context(), []Take{take})
+	require.NoError(t, err)
+	require.Equal(t, SourceMemory, a.Decisions[0].Source)
+	take.Happened = true
+	a, err = limiter.Take(t.Context(), []Take{take})
+	require.NoError(t, err)
+	require.True(t, a.Allowed)
+}
+
 // settlers are processes that share a Redis whose clock is the test's.
 type settlers struct {
 	t         *testing.T
@@ -167,6 +193,12 @@ func TestAKeyThatWasResetIsNotSettled(t *testing.T) {
 		require.Equal(t, "allowed true, remaining 3, settled 3, over 0, by redis", s.ask(0, l, "settle", "a", 3), "more has happened, and counts")
 		require.Equal(t, "allowed true, remaining 6, settled 0, over 0, by redis", s.ask(0, l, "settle", "a", 0))
 		require.Equal(t, "allowed true, remaining 10, settled 0, over 0, by redis", s.ask(0, l, "settle", "b", 0))
+		s.ask(0, l, "take", "e", 4)
+		require.Contains(t, s.ask(0, l, "settle", "e", 40), "remaining 0, settled 40, over 30")
+		require.NoError(t, s.processes[0].limiter.Reset(t.Context(), takeOf(l, "alice", 0)))
+		require.Equal(t, "allowed true, remaining 10, settled 40, over 0, by redis", s.ask(0, l, "settle", "e", 40))
+		require.Equal(t, "allowed true, remaining 9, settled 41, over 0, by redis", s.ask(0, l, "settle", "e", 41), "one more has happened")
+		require.NoError(t, s.processes[0].limiter.Reset(t.Context(), takeOf(l, "alice", 0)))
 		s.ask(0, l, "take", "c", 4)
 		s.at(9900)
 		s.ask(0, l, "take", "d", 4)
@@ -369,7 +401,7 @@ func TestFullRedisHoldsNoMore(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 900, a.Decisions[0].Over)
 	}
-	require.EqualValues(t, 200, client.ZCard(t.Context(), l.key(&Take{Limit: named, Caller: "alice", Key: "alice"})).Val())
+	require.EqualValues(t, 200, client.ZCount(t.Context(), l.key(&Take{Limit: named, Caller: "alice", Key: "alice"}), "0", "+inf").Val())
 	both := []Take{takeOf(named, "alice", 600), takeOf(&Limit{Name: "other", Window: time.Hour, Max: 100, Policy: Log}, "alice", 401)}
 	both[0].ID, both[1].ID = "0", "0"
 	_, err := l.Settle(t.Context(), both)

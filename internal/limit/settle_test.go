@@ -51,7 +51,9 @@ func TestPlantedBugsOfSettlementsAreFound(t *testing.T) {
 		{"what a settlement adds is added again", "ids", "if extra ~= before then", "if true then"},
 		{"a correction leaves what was added", "ids", "give(r.extra, r.later)", ""},
 		{"the hits at the time of the take rise again", "ids", "local base, before = math.min(r.base, s.n)", "local base, before = math.min(r.n, s.n)"},
-		{"a take of before a reset is given back", "ids", "if began(key, s) ~= r.began then", "if false then"},
+		{"a take from before a reset is given back", "ids", "began(key, s) ~= r.began", "false"},
+		{"a correction adds again what a reset took", "ids", "math.max(r.base, r.settled), 0", "r.base, 0"},
+		{"old hits take the beginning of a key of log along", "log", "p.began(key) and 1 or 0", "0"},
 		{"an id is not remembered for longer once it is settled", "ids", "i.write(key, s, r.extra > 0 and stamp)", "if not s.again then i.write(key, s, r.extra > 0 and stamp) else redis.call('SET', s.id, '', 'PX', 1) end"},
 		{"log keeps all that has happened", "decide", "s.policy.bounded and 2 * s.max or math.huge", "math.huge"},
 	}, 600, func(rt *rapid.T, scripts *scriptSet, name string) string {
@@ -105,7 +107,8 @@ type settlesModel struct {
 	slot  int64 // hits of the same slot of time count as of one time, ms
 	hits  []hits
 	ids   map[string]*idModel
-	epoch int // resets so far
+	began int64 // the first take with an id since the key was reset or, under log, lost its last hit; 0: none
+	ends  int64 // when a key of log expires
 }
 
 // idModel is a take with an id.
@@ -115,7 +118,7 @@ type idModel struct {
 	extra     int64 // hits that settlements added
 	later     int64 // when
 	settled   int64 // -1: it was not
-	epoch     int
+	began     int64 // that of the key when it last counted
 	forgotten int64 // when its id is
 }
 
@@ -137,12 +140,31 @@ func (m *settlesModel) count(now int64) (sum int64) {
 
 // give takes back the newest n hits, or at most n of a time.
 func (m *settlesModel) give(now, n, at int64) {
+	if n <= 0 {
+		return
+	}
+	before := m.count(now)
+	defer func() {
+		switch left := m.count(now); {
+		case left == 0 && m.limit.Policy == Log:
+			m.began = 0 // the key goes with them
+		case left < before:
+			m.ends = now + m.limit.Window.Milliseconds()
+		}
+	}()
 	for i := len(m.hits) - 1; i >= 0 && n > 0; i-- {
 		h := &m.hits[i]
 		if m.inWindow(h.at, now) && (at == 0 || h.at/m.slot == at/m.slot) {
 			less := min(n, h.n)
 			h.n, n = h.n-less, n-less
 		}
+	}
+}
+
+func (m *settlesModel) add(now, n int64, withID bool) {
+	m.hits, m.ends = append(m.hits, hits{now, n}), now+m.limit.Window.Milliseconds()
+	if withID && m.began == 0 {
+		m.began = now
 	}
 }
 
@@ -203,7 +225,7 @@ func playSettlements(t *testing.T, rt *rapid.T, client *redis.Client, held *scri
 		if action == "reset" {
 			if rapid.IntRange(0, 4).Draw(rt, "really") == 0 {
 				require.NoError(t, p.limiter.Reset(t.Context(), take))
-				m.hits, m.epoch = nil, m.epoch+1
+				m.hits, m.began = nil, 0
 				stays = 5
 				seen.Reset++
 				now.Add(1) // what is taken from now on has another time
@@ -286,6 +308,9 @@ func outcomeText(a Answer, err error) string {
 // compared, because a request whose reply was lost is.
 func (m *settlesModel) want(action string, t *Take, now int64, seen *settlementsSeen) string {
 	id, most, allowed, beyond := m.known(t.ID, now), m.limit.Max, true, int64(0)
+	if m.limit.Policy == Log && now > m.ends {
+		m.began = 0
+	}
 	switch {
 	case action == "settle" && (m.limit.Policy == Stream || id != nil && id.n <= 0):
 		return "not settled"
@@ -304,10 +329,11 @@ func (m *settlesModel) want(action string, t *Take, now int64, seen *settlements
 		allowed = false
 	default:
 		seen.Allowed++
-		id = &idModel{n: t.N, ttl: t.ttl().Milliseconds(), at: now, base: t.N, settled: -1, epoch: m.epoch}
+		id = &idModel{n: t.N, ttl: t.ttl().Milliseconds(), at: now, base: t.N, settled: -1}
 		id.forgotten = now + id.ttl
 		if t.N > 0 {
-			m.hits = append(m.hits, hits{now, t.N})
+			m.add(now, t.N, t.ID != "")
+			id.began = m.began
 		} else {
 			m.give(now, -t.N, 0)
 		}
@@ -328,28 +354,26 @@ func (m *settlesModel) settle(id *idModel, n, now int64, seen *settlementsSeen) 
 	if id.settled >= 0 && id.settled != n {
 		seen.Corrected++
 	}
+	if id.began != m.began || id.extra > 0 && id.later <= now-m.limit.Window.Milliseconds() {
+		id.at, id.base, id.extra = -1, max(id.base, id.settled), 0 // what has gone
+	}
 	if id.settled != n {
-		known := id.epoch == m.epoch
 		base, added := min(id.base, n), max(0, id.settled-id.base)
-		if known && base < id.base {
+		if base < id.base {
 			seen.Fewer++
 			m.give(now, id.base-base, id.at)
 		}
 		id.base, id.settled = base, n
 		if extra := n - base; extra != added {
-			if known {
-				m.give(now, id.extra, id.later)
-			}
+			m.give(now, id.extra, id.later)
 			if m.limit.Policy == Log {
 				extra = min(extra, max(0, 2*m.limit.Max-m.count(now)))
 			}
 			id.extra, id.later = extra, now
 			if extra > 0 {
-				if !known {
-					id.at, id.epoch = -1, m.epoch
-				}
 				seen.Over++
-				m.hits = append(m.hits, hits{now, extra})
+				m.add(now, extra, true)
+				id.began = m.began
 			}
 		}
 	}
@@ -358,6 +382,10 @@ func (m *settlesModel) settle(id *idModel, n, now int64, seen *settlementsSeen) 
 	}
 	if beyond > 0 {
 		seen.Beyond++
+		if m.began == 0 {
+			m.began = now
+		}
+		id.began = m.began
 	}
 	return beyond
 }

@@ -3,7 +3,6 @@ package limit
 import (
 	"context"
 	"errors"
-	"slices"
 )
 
 // shadow is the first decider. It sees that a limit in shadow mode refuses nothing: neither by a take that
@@ -40,24 +39,23 @@ func isForbidden(err error) bool {
 }
 
 // decideWithout gives the takes at the indexes, which are in shadow mode or of fixed limits, a decision made
-// from d, and decides the rest.
+// from d, and decides the rest. If one of them refuses, nothing is counted, and of the rest only limits in
+// shadow mode are asked, because what they would refuse counts even if another limit refuses.
 func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d Decision) (verdict, error) {
-	rest := request{count: r.count, ids: r.ids, settle: r.settle}
-	var own, refused []Decision
-	for i := range r.takes {
-		if !slices.Contains(indexes, i) {
-			rest.takes, rest.keys = append(rest.takes, r.takes[i]), append(rest.keys, r.keys[i])
-			continue
+	own, allowed := make(map[int]Decision, len(indexes)), true
+	for _, i := range indexes {
+		decision := s.withoutHits(&r.takes[i], d)
+		if r.settle && decision.Take.Limit.Unlimited {
+			decision.Settled = &r.takes[i].N
 		}
-		own = append(own, s.withoutHits(&r.takes[i], d))
-		if last := &own[len(own)-1]; r.settle && last.Take.Limit.Unlimited {
-			last.Settled = &last.Take.N
-		} else if !last.Allowed {
-			refused = append(refused, *last)
-		}
+		own[i], allowed = decision, allowed && decision.Allowed
 	}
-	if refused != nil && r.count {
-		return verdict{Answer: Answer{Decisions: refused}}, nil
+	refused := r.count && !allowed
+	rest := request{count: r.count && !refused, ids: r.ids, settle: r.settle}
+	for i := range r.takes {
+		if _, known := own[i]; !known && (!refused || r.takes[i].Limit.Mode == Shadow) {
+			rest.takes, rest.keys = append(rest.takes, r.takes[i]), append(rest.keys, r.keys[i])
+		}
 	}
 	out := verdict{Answer: Answer{Allowed: true}}
 	if rest.takes != nil {
@@ -67,9 +65,17 @@ func (s shadow) decideWithout(ctx context.Context, r *request, indexes []int, d 
 			return out, err
 		}
 	}
-	out.Allowed = out.Allowed && refused == nil
-	for i, index := range indexes {
-		out.Decisions = slices.Insert(out.Decisions, index, own[i])
+	out.Allowed = out.Allowed && allowed
+	others := out.Decisions
+	out.Decisions = nil
+	for i := range r.takes {
+		decision, known := own[i]
+		switch isAsked := !refused || r.takes[i].Limit.Mode == Shadow; {
+		case known && (isAsked || !decision.Allowed):
+			out.Decisions = append(out.Decisions, decision)
+		case !known && isAsked:
+			out.Decisions, others = append(out.Decisions, others[0]), others[1:]
+		}
 	}
 	return out, nil
 }

@@ -88,6 +88,75 @@ func TestShadowAgrees(t *testing.T) {
 	}
 }
 
+// What limits in shadow mode would have refused is counted even if another limit refuses: from this process's
+// memory, too, and one that always does.
+func TestWouldRefuseMissesNothing(t *testing.T) {
+	t.Parallel()
+	client := backends[0].start(t)
+	worlds, fromMemory, never := 0, 0, 0
+	playSchedules(t, 60, func() bool { return fromMemory > 0 && never > 0 }, func(rt *rapid.T) {
+		worlds++
+		w := newWorld(t, client, fmt.Sprint("would-refuse-", worlds))
+		want, got := make(map[string]int64), make(map[string]int64)
+		w.limiter.Counted = func(counter CounterName, limit, _ string, n int64) {
+			if counter == "would_refuse" {
+				got[limit] += n
+			}
+		}
+		var limits []*Limit
+		for i := range rapid.IntRange(2, 4).Draw(rt, "limits") {
+			policy := rapid.SampledFrom(Policies()).Draw(rt, "policy")
+			l := shadowOf(fmt.Sprint(i), time.Hour, rapid.SampledFrom([]int64{0, 3, 6, 10}).Draw(rt, "max"), policy)
+			l.Count.WouldRefuse = "would_refuse"
+			l.Mode = rapid.SampledFrom(Modes).Draw(rt, "mode")
+			limits = append(limits, l)
+		}
+		used, ms := make(map[string]int64), int64(0)
+		for range rapid.IntRange(20, 60).Draw(rt, "requests") {
+			ms += rapid.SampledFrom([]int64{0, 0, 0, 1, 300, 2000}).Draw(rt, "ms")
+			w.at(ms)
+			var takes []Take
+			n, allowed := rapid.Int64Range(0, 4).Draw(rt, "n"), true
+			for _, l := range limits {
+				if l.Mode == Enforce && l.Max > 0 && n > l.Max { // is an error
+					continue
+				}
+				if rapid.IntRange(0, 2).Draw(rt, "asked") == 0 {
+					continue
+				}
+				takes = append(takes, takeOf(l, "alice", n))
+				fits := n == 0 || used[l.Name]+n <= l.Max
+				if !fits && l.Mode == Shadow {
+					want[l.Name] += n
+				}
+				allowed = allowed && (fits || l.Mode == Shadow)
+			}
+			if takes == nil {
+				continue
+			}
+			a, err := w.limiter.Take(t.Context(), takes)
+			require.NoError(rt, err)
+			require.Equal(rt, allowed, a.Allowed)
+			require.Equal(rt, want, got, "%d hits under %v", n, takes)
+			for i := range takes {
+				if l := takes[i].Limit; allowed && used[l.Name]+n <= l.Max {
+					used[l.Name] += n
+				}
+			}
+			if shadow, _ := a.Shadowed(); shadow && !allowed {
+				for i := range a.Decisions {
+					switch d := &a.Decisions[i]; {
+					case d.Take.Limit.Max == 0 && !d.Allowed:
+						never++
+					case d.Source == SourceMemory && d.Take.Limit.Max > 0:
+						fromMemory++
+					}
+				}
+			}
+		}
+	})
+}
+
 // A limit in shadow mode stands in nobody's way: not in an array, and not on a cluster.
 func testShadowRefusesNothing(t *testing.T, fresh func(*testing.T) *world) {
 	w := fresh(t)

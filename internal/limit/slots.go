@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,13 +24,25 @@ func (l *Limiter) Renew(ctx context.Context, take Take) (Lease, error) {
 		return Lease{}, err
 	}
 	if take.Limit.Unlimited {
-		return newLease(&take, l.now(), SourceMemory), nil
+		ends := l.now().Add(take.Limit.Window).UTC()
+		return Lease{Held: true, Ends: ends, EndsIn: take.Limit.Window, Source: SourceMemory}, nil
 	}
-	return l.fallback.renew(ctx, &take, l.key(&take))
+	r := l.newSlotRequest(take)
+	r.renew = true
+	v, err := l.fallback.decide(ctx, &r)
+	if err != nil {
+		return Lease{}, err
+	}
+	d := &v.Decisions[0]
+	if !d.WouldAllow {
+		l.fallback.accounts.removeLease(r.keys[0], take.Lease)
+	}
+	return Lease{Held: d.WouldAllow, Ends: d.Ends, EndsIn: d.EndsIn, Source: d.Source}, nil
 }
 
-// Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take;
-// without Redis always an *UnavailableError, and the slot is free when its lease ends.
+// Release frees a take's slot under Concurrent, and reports whether it was held. Errors are as in Take.
+// Without Redis it is an *UnavailableError, and the slot is free when its lease ends, unless only this
+// process had it.
 func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	take.N = 1
 	if err := take.checkSlot(); err != nil {
@@ -38,7 +51,20 @@ func (l *Limiter) Release(ctx context.Context, take Take) (bool, error) {
 	if take.Limit.Unlimited {
 		return true, nil
 	}
-	return l.fallback.release(ctx, &take, l.key(&take))
+	take.N = -1
+	r := l.newSlotRequest(take)
+	r.release = true
+	alone := l.fallback.accounts.removeLease(r.keys[0], take.Lease)
+	v, err := l.fallback.decide(ctx, &r)
+	if _, down := errors.AsType[*UnavailableError](err); down && alone {
+		return true, nil
+	}
+	return alone || err == nil && v.Decisions[0].change < 0, err
+}
+
+// newSlotRequest returns the request that renews or releases the slot of a take.
+func (l *Limiter) newSlotRequest(take Take) request {
+	return request{takes: []Take{take}, keys: []string{l.key(&take)}, asked: l.now(), count: true}
 }
 
 func (t *Take) checkSlot() error {
@@ -46,59 +72,4 @@ func (t *Take) checkSlot() error {
 		return &TakeError{*t, "limit", fmt.Sprintf("has no slots: only a limit with %s has", slotPolicies())}
 	}
 	return t.checkLease(true)
-}
-
-// newLease is a lease that this process has given or renewed.
-func newLease(t *Take, now time.Time, source Source) Lease {
-	return Lease{Held: true, Ends: now.Add(t.Limit.Window).UTC(), EndsIn: t.Limit.Window, Source: source}
-}
-
-// renew renews a lease in Redis, or without it by the fail mode. What this process has given out, and Redis
-// lacks, Redis adopts.
-func (f *fallback) renew(ctx context.Context, take *Take, key string) (Lease, error) {
-	action, local, now := "renew", take.Limit.Fail == FailLocal, f.now()
-	if local && f.accounts.owesLease(key, take.Lease, now) {
-		action = "adopt"
-	}
-	var held bool
-	var left time.Duration
-	var ends int64
-	down, err := f.call(ctx, key, func(ctx context.Context) (err error) {
-		held, left, ends, err = f.remote.store.lease(ctx, action, take, key)
-		return err
-	})
-	switch {
-	case down != nil && (take.Limit.Fail == FailOpen || local && f.accounts.renewLease(take, key, now)):
-		return newLease(take, f.now(), SourceLocal), nil
-	case down != nil:
-		return Lease{}, &UnavailableError{take.Limit, &downError{down}}
-	case err != nil:
-		return Lease{}, err
-	case !held:
-		if local {
-			f.accounts.removeLease(key, take.Lease)
-		}
-		return Lease{Source: SourceRedis}, nil
-	}
-	if local {
-		f.accounts.addLease(key, take.Lease, now.Add(left), now)
-	}
-	return Lease{Held: true, Ends: time.UnixMilli(ends).UTC(), EndsIn: max(0, left-f.now().Sub(now)),
-		Source: SourceRedis}, nil
-}
-
-func (f *fallback) release(ctx context.Context, take *Take, key string) (bool, error) {
-	alone := f.accounts.removeLease(key, take.Lease)
-	var held bool
-	down, err := f.call(ctx, key, func(ctx context.Context) (err error) {
-		held, _, _, err = f.remote.store.lease(ctx, "release", take, key)
-		return err
-	})
-	switch {
-	case err != nil:
-		return false, err
-	case down != nil && !alone: // if only this process had it, Redis has nothing to release
-		return false, &UnavailableError{take.Limit, &downError{down}}
-	}
-	return held || alone, nil
 }

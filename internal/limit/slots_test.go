@@ -62,7 +62,7 @@ func (w *world) askSlot(verb string, take Take) string {
 	lasts := func(ends time.Time, in time.Duration, source Source) {
 		if !ends.IsZero() {
 			say("until %d", ends.UnixMilli()-worldStart)
-			require.Equal(w.t, ends.UnixMilli()-w.clock, in.Milliseconds())
+			require.InDelta(w.t, ends.UnixMilli()-w.clock, in.Milliseconds(), 1) // if the clock went back
 		}
 		if source != SourceRedis {
 			say("by %s", source)
@@ -178,7 +178,7 @@ func TestSlotsAreGivenOutWithoutRedis(t *testing.T) {
 func TestPlacesBound(t *testing.T) {
 	t.Parallel()
 	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
-	for _, script := range append(heldScripts.decide[:], heldScripts.lease) {
+	for _, script := range heldScripts.decide {
 		require.NoError(t, script.Load(t.Context(), client).Err())
 	}
 	var seen slotsSeen

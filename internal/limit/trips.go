@@ -22,6 +22,8 @@ const (
 	gatherAtMost = 10 * time.Millisecond
 	// maxSuspects bounds the keys that go alone.
 	maxSuspects = 10_000
+	// idleTrips is how long trips to a node are unused before they are forgotten.
+	idleTrips = time.Minute
 )
 
 // trips lets cheap scripts share round trips to a node of Redis. If fewer than maxTrips are under way, a
@@ -38,6 +40,7 @@ type trips struct {
 
 	mu       sync.Mutex        // for the fields below
 	underWay int               // trips that have departed, except those of suspects
+	usedAt   time.Time         // when the last script came
 	next     *trip             // gathers; nil if no script waits
 	suspects bounded[struct{}] // keys that go alone
 }
@@ -90,6 +93,7 @@ func isShareable(m mode, r *request) bool {
 // run runs a script about so many takes. key is that of the first.
 func (t *trips) run(s *sentScript, key string, takes int) ([]any, error) {
 	t.mu.Lock()
+	t.usedAt = time.Now()
 	if _, suspect := t.suspects[key]; suspect {
 		t.mu.Unlock()
 		reply, err := s.runAlone(t.node)
@@ -125,6 +129,13 @@ func (t *trips) run(s *sentScript, key string, takes int) ([]any, error) {
 		return nil, t.failed(joined, key, cmp.Or(s.reply.Err(), joined.err))
 	}
 	return reply, err
+}
+
+// isIdle reports whether no script has come for long. One that still waits goes on without the trips.
+func (t *trips) isIdle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Since(t.usedAt) > idleTrips
 }
 
 // failed notes that a key's trip has failed. Whether it is slow shows alone.

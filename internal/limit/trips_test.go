@@ -12,10 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/tests/stack"
 )
@@ -278,6 +280,49 @@ func TestWhatIsMuchWorkGoesAlone(t *testing.T) {
 		r := request{takes: []Take{{Limit: &Limit{Policy: c.policy}, N: c.n}}}
 		require.Equal(t, c.want, isShareable(c.m, &r), "%+v", c)
 	}
+}
+
+// goneNode is a node that answers no script. (A client would have goroutines.)
+type goneNode struct{ redis.UniversalClient }
+
+func (*goneNode) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(redis.ErrClosed)
+	return cmd
+}
+
+// However many nodes come and go, trips to those are kept that have been used lately, and no others.
+func TestTripsToNodesThatAreGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.IntRange(1, 50).Draw(rt, "steps")
+		waits := rapid.SliceOfN(rapid.IntRange(0, 40), steps, steps).Draw(rt, "waits")
+		choices := rapid.SliceOfN(rapid.IntRange(0, 3), steps, steps).Draw(rt, "choices") // 0: a new node; else the last ones
+		synctest.Test(t, func(t *testing.T) {
+			store, nodes, usedAt := &redisStore{}, []*goneNode{}, map[*goneNode]time.Time{}
+			for i, choice := range choices {
+				time.Sleep(time.Duration(waits[i]) * time.Second)
+				if choice == 0 || choice > len(nodes) {
+					choice, nodes = 1, append(nodes, new(goneNode))
+				}
+				node := nodes[len(nodes)-choice]
+				before, known := store.trips.Load(node)
+				own := store.tripsTo(node)
+				if last := usedAt[node]; known && own != before || !known && !last.IsZero() && time.Since(last) <= idleTrips {
+					t.Fatalf("waits %v, choices %v: trips in use were replaced", waits, choices)
+				}
+				_, err := own.run(&sentScript{ctx: t.Context(), script: redis.NewScript("")}, "a", 1)
+				require.ErrorIs(t, err, redis.ErrClosed)
+				usedAt[node] = time.Now()
+				store.trips.Range(func(kept, _ any) bool {
+					if age := time.Since(usedAt[kept.(*goneNode)]); !known && age > idleTrips {
+						t.Fatalf("waits %v, choices %v: trips are kept that nothing has used for %v", waits, choices, age)
+					}
+					return true
+				})
+			}
+		})
+	})
 }
 
 var tripsPlanted = flag.Bool("trips.planted", false, "plant bugs in trips.go, one at a time: each makes a test of trips fail")

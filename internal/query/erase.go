@@ -47,7 +47,7 @@ func (e *erasures) register(a *api.API) {
 		"The service erases nothing: QUERY_ERASE is off. Or a browser sends this for a page of another origin, or the "+
 			"host is not one of the service's.", eraseOff(), nil)
 	op.Responses[strconv.Itoa(http.StatusConflict)] = a.ProblemResponse(
-		"Another number of counters begin with prefix than confirm has. Nothing is erased.",
+		"More counters begin with prefix than confirm allows. Nothing is erased.",
 		answer.NotConfirmedProblem("shop.", 12, 11), nil)
 	api.HandleQuery[answer.EraseParams, api.JSONOutput[answer.EraseAnswer]](a, op, e.delete)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/platform/plain"
 	"tallyroll/internal/query/answer"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/access"
@@ -31,7 +32,7 @@ const (
 
 const (
 	asOfHeader, fromHeader, toHeader = "Tallyroll-As-Of", "Tallyroll-From", "Tallyroll-To"
-	stepHeader, resumeHeader         = "Tallyroll-Step", "Tallyroll-Resume"
+	stepHeader                       = "Tallyroll-Step"
 	completeTrailer, rowsTrailer     = "Tallyroll-Complete", "Tallyroll-Rows"
 )
 
@@ -47,7 +48,8 @@ func (x *exports) register(a *api.API) {
 	const (
 		csv   = "key,from,to,hits\n/cart,2026-11-20T00:00:00Z,2026-11-20T00:15:00Z,118\n"
 		lines = `{"key":"/cart","from":"2026-11-20T00:00:00Z","to":"2026-11-20T00:15:00Z","hits":118}` + "\n" +
-			`{"as_of":"2026-11-21T00:05:00.2Z","from":"2026-11-20T00:00:00Z","to":"2026-11-21T00:00:00Z","step":"15m","complete":true,"rows":1}` + "\n"
+			`{"as_of":"2026-11-21T00:05:00.2Z","from":"2026-11-20T00:00:00Z","to":"2026-11-21T00:00:00Z",` +
+			`"step":"15m","complete":true,"rows":1}` + "\n"
 	)
 	text := &huma.Schema{Type: huma.TypeString}
 	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, a.Operation(huma.Operation{
@@ -57,8 +59,7 @@ func (x *exports) register(a *api.API) {
 			"as_of has passed. Later only hits that come late change a row. " +
 			"The answer ends with the trailers " + completeTrailer + " and " + rowsTrailer + ", NDJSON also with a " +
 			"last line that has the same. If it cannot be ended, the connection is cut. " +
-			"As NDJSON, lines {\"resume\":…} have tokens that continue behind them. Of CSV, the header " +
-			resumeHeader + " restarts the same export, and after names the counter behind which it continues.",
+			"Then after names the counter behind which it continues, with the same from, to and step.",
 		Responses: map[string]*huma.Response{
 			"200": {
 				Description: "The rows, in chunks.",
@@ -84,7 +85,6 @@ func describeExportHeaders() map[string]*huma.Header {
 		{toHeader, "The end of the last step. It is before the to that was asked for if as_of is; Tallyroll-Complete " +
 			"is false then.", "2026-11-21T00:00:00Z"},
 		{stepHeader, "The step.", "15m"},
-		{resumeHeader, "A token: resume begins this answer again, about the same steps.", "a1B2"},
 	} {
 		for name, header := range api.HeaderOf(h[0], h[1], h[2]) {
 			out[name] = header
@@ -108,19 +108,17 @@ func (x *exports) get(w http.ResponseWriter, r *http.Request, p *answer.ExportPa
 	if err != nil {
 		return err
 	}
-	if !e.IsNDJSON() && !r.ProtoAtLeast(1, 1) {
+	if e.Format == answer.CSV && !r.ProtoAtLeast(1, 1) {
 		return web.BadInput("format", "csv needs HTTP/1.1, because over HTTP/1.0 an answer that was cut looks like a "+
-			"whole one: "+
-			"ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: "+
+			"whole one: ask for ndjson, whose last line says that it is whole, or have the proxy use HTTP/1.1 (nginx: "+
 			"proxy_http_version 1.1)").Problem(web.InQuery)
 	}
 	h := w.Header()
-	h.Set("Content-Type", e.ContentType())
+	h.Set("Content-Type", e.Format.ContentType)
 	h.Set(asOfHeader, e.AsOf().Format(time.RFC3339Nano))
 	h.Set(fromHeader, answer.Time(e.Range.From).Format(time.RFC3339))
 	h.Set(toHeader, answer.Time(e.Range.To).Format(time.RFC3339))
 	h.Set(stepHeader, e.StepText())
-	h.Set(resumeHeader, e.Token())
 	h.Add("Vary", "Accept")
 	h.Set("X-Accel-Buffering", "no") // nginx would take in all of it, however slowly its client reads
 	h.Set("Trailer", strings.Join([]string{completeTrailer, rowsTrailer}, ", "))
@@ -190,7 +188,7 @@ func (x *exports) callerOf(r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	return web.AddressKey(address)
+	return plain.Client(address)
 }
 
 // sendExport writes an export. It reads no more from Redis while the client does not read.

@@ -55,8 +55,6 @@ func TestExportHasHeadersAndTrailers(t *testing.T) {
 			require.Equal(t, want, resp.Header.Get(name), name)
 		}
 		require.Equal(t, http.Header{"Tallyroll-Complete": {"true"}, "Tallyroll-Rows": {"2"}}, resp.Trailer, encoding)
-		_, again := export("resume=" + resp.Header.Get("Tallyroll-Resume"))
-		require.Equal(t, want, again)
 	}
 	cut, _ := export("step=1h&format=ndjson&from=" + at(0) + "&to=" + now.Format(time.RFC3339))
 	require.Equal(t, http.Header{"Tallyroll-Complete": {"false"}, "Tallyroll-Rows": {"2"}}, cut.Trailer)
@@ -85,7 +83,7 @@ type endlessReader struct {
 	pages  atomic.Int64
 }
 
-func (f *endlessReader) ExportPage(ctx context.Context, e read.Export, _ read.ExportPlace) (read.ExportPage, error) {
+func (f *endlessReader) ExportPage(_ context.Context, e read.Export, _ read.ExportPlace) (read.ExportPage, error) {
 	n := f.pages.Add(1)
 	if n == f.failAt {
 		return read.ExportPage{}, errors.New("connection reset by peer")
@@ -94,7 +92,7 @@ func (f *endlessReader) ExportPage(ctx context.Context, e read.Export, _ read.Ex
 	for i := range 10_000 {
 		out.Rows = append(out.Rows, read.ExportRow{Counter: out.Next.Counter, From: e.Range.From + int64(i)*3_600_000, Hits: 1})
 	}
-	return out, ctx.Err()
+	return out, nil
 }
 
 // countExports is how many exports are under way.
@@ -173,7 +171,8 @@ func TestExportWaitsForItsClient(t *testing.T) {
 				if pages := endless.pages.Load(); pages != before {
 					before, still = pages, 0
 				}
-				return s.countExports() == 2 && before > 0 && still > 15, fmt.Sprint(before)
+				return s.countExports() == 2 && before > 0 && still > 15,
+					fmt.Sprintf("%d pages, %d exports", before, s.countExports())
 			})
 			require.Contains(t, refused(callers[2]), "2 exports are under way: at most 2")
 			for _, conn := range clients {

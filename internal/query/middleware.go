@@ -26,6 +26,7 @@ type middleware struct {
 	origins web.Origins
 	hosts   web.Hosts
 	proxies *web.Networks // that are trusted
+	bodies  *web.Budget
 }
 
 // wrap returns the handler of every request. It checks the host, answers CORS preflights, checks the token,
@@ -75,10 +76,11 @@ func (m *middleware) wrap(mux *http.ServeMux) http.Handler {
 			return
 		}
 		if r.Method == http.MethodPost {
-			if p := api.BufferBody(w.ResponseWriter, r); p != nil {
+			if p := api.BufferBody(w, r, m.bodies, maxBody(r)); p != nil {
 				p.Write(w)
 				return
 			}
+			defer r.Body.Close()
 		}
 		if r.URL.Path == live.Path {
 			mux.ServeHTTP(w, r) // each event is sent at once
@@ -131,6 +133,14 @@ func mayChange(method, path string) bool {
 		return limitapi.IsAuthz(path)
 	}
 	return path != totalPath && path != uniquesPath
+}
+
+// maxBody bounds the body of a POST: questions name many counters, and everything else is about limits.
+func maxBody(r *http.Request) int64 {
+	if mayChange(r.Method, r.URL.Path) {
+		return limitapi.MaxBody
+	}
+	return api.MaxBody
 }
 
 func foreignDetail(authz bool) string {
@@ -212,9 +222,9 @@ func hasOurPort(r *http.Request) bool {
 
 // rights are what a token needs for each route. A route that is not here opens to no token.
 //
-// Routes with read and erase are about counters, so a token's prefixes bound them, as they do the check of a
-// counter of the streams at GET /v1/limit. The keys of limits are no counters. Routes with admin are about
-// all counters and all limits: no prefix bounds them.
+// Routes with read and erase are about counters, so a token's prefixes bound them. The keys of limits are no
+// counters: of GET /v1/limit, prefixes bound only the check of a counter of the streams. Routes with admin
+// are about all counters and all limits: no prefix bounds them.
 var rights = map[string]access.Right{
 	"GET /v1/about":       access.Read,
 	"GET " + totalPath:    access.Read,
@@ -229,11 +239,12 @@ var rights = map[string]access.Right{
 	"GET " + probePath:    access.Read,
 	"GET /v1/watch":       access.Read,
 
+	"GET " + limitapi.LimitPath:     access.Read,
 	"POST /v1/take":                 access.Take,
+	"POST " + limitapi.ReturnPath:   access.Take,
 	"POST " + limitapi.RenewPath:    access.Take,
 	"POST " + limitapi.ReleasePath:  access.Take,
 	"POST " + limitapi.SettlePath:   access.Take,
-	"GET " + limitapi.LimitPath:     access.Take,
 	limitapi.AuthzPath:              access.Take,
 	limitapi.AuthzPath + "/{limit}": access.Take,
 	"DELETE /v1/counters":           access.Erase,

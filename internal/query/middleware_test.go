@@ -2,11 +2,13 @@ package query
 
 import (
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/hit"
+	"tallyroll/internal/limit"
 	"tallyroll/internal/query/limitapi"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
@@ -255,4 +259,54 @@ func TestReboundPagesGetNothing(t *testing.T) {
 			require.Nil(t, s.limiter.asked, c.String())
 		}
 	}
+}
+
+// Bodies that do not end take no more memory than the budget has, over any number of connections, or as
+// streams of few. Takes with small bodies are decided meanwhile.
+func TestUnfinishedBodiesStayWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	for _, overHTTP2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2=%v", overHTTP2), func(t *testing.T) {
+			t.Parallel()
+			s := serveFake(t)
+			server := httptest.NewUnstartedServer(s.handler())
+			t.Cleanup(server.Close)
+			if server.EnableHTTP2 = overHTTP2; overHTTP2 {
+				server.StartTLS()
+			} else {
+				server.Start()
+			}
+			stack.HoldUnfinishedBodies(t, server, s.middleware.bodies, 64<<20, "/v1/total", 150, 600<<10, func() {
+				resp := send(t, server, http.MethodPost, "/v1/take", `{"limit":"login","key":"alice"}`)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				resp.Body.Close()
+			})
+		})
+	}
+}
+
+// A list of as many takes as are allowed, with the longest names in the longest spelling, is read, and
+// nothing much larger. Questions may be longer.
+func TestBodyOfATakeHasRoomForTheLongestList(t *testing.T) {
+	t.Parallel()
+	s := serveFake(t, func(settings *Settings) {
+		text := testLimits + "  - {name: " + strings.Repeat("l", 64) + ", window: 1m, max: 1000000000000}\n"
+		require.NoError(t, os.WriteFile(settings.LimitsFile, []byte(text), 0o600))
+	})
+	server := httptest.NewServer(s.handler())
+	t.Cleanup(server.Close)
+	escaped := func(c byte, n int) string { return strings.Repeat(fmt.Sprintf(`\u%04x`, c), n) }
+	var items []string
+	for i := range limitapi.MaxTakes {
+		items = append(items, fmt.Sprintf(`{"limit":"%s","key":"%s","n":%d,"id":"%s"}`, strings.Repeat("l", 64),
+			escaped(byte('a'+i), hit.MaxName), int64(limit.MaxHits), escaped('i', 128)))
+	}
+	body := `{"take":[` + strings.Join(items, ",") + `]}`
+	resp := send(t, server, http.MethodPost, "/v1/take", body)
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", apitest.ReadBody(t, resp))
+	body += strings.Repeat(" ", limitapi.MaxBody+1-len(body))
+	p := apitest.RequireProblem(t, send(t, server, http.MethodPost, "/v1/take", body), http.StatusRequestEntityTooLarge)
+	require.Contains(t, p.Detail, "65536 bytes")
+	resp = send(t, server, http.MethodPost, "/v1/total", `{"keys":["a"],"windows":["1m"]}`+strings.Repeat(" ", limitapi.MaxBody))
+	require.Equal(t, http.StatusOK, resp.StatusCode, "%s", apitest.ReadBody(t, resp))
 }

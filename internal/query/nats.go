@@ -159,6 +159,7 @@ func endpointsOf(q *questions) map[string]endpoint {
 			})(ctx, body, hold)
 		},
 		"take":    overNATS(bodyOf(q.limits.Take)), // a refusal is an answer
+		"return":  overNATS(bodyOf(q.limits.Return)),
 		"limit":   overNATS(bodyOf(q.limits.Look)),
 		"renew":   overNATS(q.limits.Renew),
 		"release": overNATS(q.limits.Release),

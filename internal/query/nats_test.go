@@ -122,6 +122,8 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	}
 	require.Contains(t, string(request(t, conn, "take", `{"limit":"login","key":"c","n":2,"id":"r"}`).Data), `"allowed":true`)
 	require.Contains(t, string(request(t, conn, "settle", `{"limit":"login","key":"c","n":1,"id":"r"}`).Data), `"settled":1`)
+	require.Contains(t, string(request(t, conn, "return", `{"limit":"login","key":"c"}`).Data), `"remaining":5`)
+	require.Equal(t, "400", request(t, conn, "take", `{"limit":"login","key":"c","n":-1}`).Header.Get(micro.ErrorCodeHeader))
 	redis.Stop()
 	require.Equal(t, "503", request(t, conn, "total", `{"keys":["api"],"windows":["10m"]}`).Header.Get(micro.ErrorCodeHeader))
 
@@ -140,7 +142,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 				return false, fmt.Sprintf("%+v", e)
 			}
 		}
-		return len(stats.Endpoints) == 11, fmt.Sprintf("%+v", stats)
+		return len(stats.Endpoints) == 12, fmt.Sprintf("%+v", stats)
 	})
 	var ping micro.Ping
 	ask("$SRV.PING", &ping)
@@ -149,7 +151,7 @@ func TestRequestsOverNATSAreAnsweredAsOverHTTP(t *testing.T) {
 	require.Equal(t, []string{micro.PingResponseType, serviceName, apitest.Namespace},
 		[]string{ping.Type, ping.Name, ping.Metadata["namespace"]})
 	require.Equal(t, []string{micro.InfoResponseType, ping.ID}, []string{info.Type, info.ID})
-	require.Len(t, info.Endpoints, 11)
+	require.Len(t, info.Endpoints, 12)
 }
 
 // meeting is a reader that answers only when as many ask at once.

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/query/answer"
+	"tallyroll/internal/query/limitapi"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
@@ -30,7 +31,7 @@ var groups = []api.Group{
 func newAPI(mux *http.ServeMux, tokens *access.Tokens) *api.API {
 	title := api.Title{Name: "Tallyroll", About: "Rolling totals of counters: how many hits in the last minute, " +
 		"hour, day or month, with bounds. " +
-		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339 or Unix milliseconds. " +
+		"Windows are durations (90s, 15m, 24h, 7d, 1w); times are RFC 3339, dates or Unix milliseconds. " +
 		"Errors are RFC 9457 problems whose detail says what was wrong and what is allowed.", Every: describeProblems,
 		Home: "/", Groups: groups}
 	if tokens.Required() {
@@ -47,8 +48,8 @@ func describeProblems(a *api.API, op *huma.Operation) {
 		case p.status == http.StatusUnauthorized && !a.NeedsToken():
 			continue
 		case p.status == http.StatusForbidden && a.NeedsToken():
-			p.about, p.example = "The token lacks the right that this call needs, or is not about what is asked.",
-				outsideExample
+			p.about = "The token lacks the right that this call needs, or is not about what is asked."
+			p.example = outsideExample
 		}
 		var headers map[string]*huma.Header
 		switch p.status {
@@ -59,7 +60,7 @@ func describeProblems(a *api.API, op *huma.Operation) {
 		}
 		op.Responses[strconv.Itoa(p.status)] = a.ProblemResponse(p.about, p.example, headers)
 	}
-	if op.Method == http.MethodPost && mayChange(op.Method, op.Path) && !a.NeedsToken() {
+	if op.Method == http.MethodPost && mayChange(op.Method, op.Path) && !limitapi.IsAuthz(op.Path) && !a.NeedsToken() {
 		r := &http.Request{Header: http.Header{"Content-Type": {"text/plain"}}}
 		op.Responses[strconv.Itoa(http.StatusUnsupportedMediaType)] = a.ProblemResponse("A browser sends a body of a "+
 			"type that a form can have.", checkType(r), nil)
@@ -73,7 +74,8 @@ var problemExamples = []struct {
 	example *web.Problem
 }{
 	{http.StatusBadRequest, "The request is wrong; detail says what is allowed.",
-		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as 90s, 15m or 7d`).Problem(web.InQuery)},
+		web.BadInput("window", `"24" is not a duration: write a whole number and a unit (s, m, h, d, w, y), such as `+
+			"90s, 15m or 7d").Problem(web.InQuery)},
 	{http.StatusUnauthorized, "The token is missing or wrong.",
 		web.NewProblem(http.StatusUnauthorized, "this call needs the header Authorization: Bearer with one of the "+
 			"tokens of QUERY_TOKENS")},
@@ -90,7 +92,8 @@ var problemExamples = []struct {
 		web.NewProblem(http.StatusServiceUnavailable, "Redis cannot answer now: ask again in a second")},
 }
 
-var outsideExample = web.NewProblem(http.StatusForbidden, `the counter "/cart" is outside of the token shop, which is about names that begin with "shop."`).OfKind(web.KeyOutsidePrefix)
+var outsideExample = web.NewProblem(http.StatusForbidden, `the counter "/cart" is outside of the token shop, which `+
+	`is about names that begin with "shop."`).OfKind(web.KeyOutsidePrefix)
 
 func unknownHostExample() *web.Problem {
 	r := &http.Request{Host: "pages.example:8080"}
@@ -115,8 +118,8 @@ func statusPages(withMetrics bool) []api.StatusPage {
 				"every limit is closed then\n"},
 	}
 	if withMetrics {
-		out = append(out, api.MetricsPage("tallyroll_query_request_seconds_count{code=\"200\",route=\"GET "+
-			"/v1/total\"} 3\n"))
+		const count = `tallyroll_query_request_seconds_count{code="200",route="GET /v1/total"} 3`
+		out = append(out, api.MetricsPage(count+"\n"))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,11 +29,15 @@ func TestDocumentDescribesEverything(t *testing.T) {
 		require.NotEmpty(t, doc.Info.Description)
 		for _, want := range []string{
 			"/v1/total", "/v1/uniques", "/v1/series", "/v1/top", "/v1/counters", "/v1/about", "/v1/export", "/v1/live", "/v1/streams", "/v1/rejects", "/v1/watch", "/probe",
-			"/v1/take", "/v1/limit", "/v1/limits", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
+			"/v1/take", "/v1/return", "/v1/limit", "/v1/limits", "/v1/authz", "/v1/authz/{limit}", "/healthz", "/readyz", "/readyz/answers", "/readyz/takes", "/metrics",
 		} {
 			require.NotNil(t, doc.Paths.Find(want), want)
 		}
 		for path, item := range doc.Paths.Map() {
+			if limitapi.IsAuthz(path) {
+				methods := slices.Sorted(maps.Keys(item.Operations()))
+				require.Equal(t, []string{"DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT"}, methods, "a proxy asks with the method of the request")
+			}
 			for method, op := range item.Operations() {
 				checkDescribed(t, method, path, op, tokens != "")
 			}
@@ -82,7 +87,7 @@ func checkDescribed(t *testing.T, method, path string, op *openapi3.Operation, t
 			require.NotNil(t, m.Example, "%s: %s as %s", at, status, contentType)
 		}
 	}
-	if path != "/v1/take" && path != "/v1/settle" { // which have it for an id that was used for something else
+	if path != "/v1/take" && path != limitapi.ReturnPath && path != limitapi.SettlePath { // which have it for an id that was used for something else
 		require.NotContains(t, responses, "422", at)
 	}
 	if path == "/v1/take" || strings.HasPrefix(path, limitapi.AuthzPath) {

@@ -2,10 +2,7 @@ package query
 
 import (
 	"context"
-	"mime"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -134,101 +131,71 @@ func (q *questions) getUniques(ctx context.Context, in *answer.Input) (*windowsO
 }
 
 const seriesAbout = "The hits of a counter in each step of a range. From, to and step are widened to whole cells of " +
-	"the finest tier for ranges of that length that " +
-	"still has all of it, so every number is exact. With the steps 1d, 1w, 1mo and 1y, from and to are widened to " +
-	"whole days, weeks, months or years of the zone tz instead; " +
-	"a number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all " +
-	"counters that begin with it, gives the object below; if key " +
-	"repeats, or with group, the answer is {\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter " +
-	"or group, and others for the groups that are not listed. " +
-	"As CSV it is a table with a row per step and a column per line. With of=uniques the numbers are how many unique " +
-	"values the hits of " +
-	"each step had, in whole cells of the tiers of uniques, and every number has bounds; those of several steps or " +
-	"counters cannot be added up."
+	"the finest tier for ranges of that length that still has all of it, so every number is exact. With the steps " +
+	"1d, 1w, 1mo and 1y, from and to are widened to whole days, weeks, months or years of the zone tz instead; a " +
+	"number whose step begins or ends inside a cell has bounds. One counter, or a prefix for the sum of all counters " +
+	"that begin with it, gives the object below; if key repeats, or with group, the answer is " +
+	"{\"step\":…,\"as_of\":…,\"series\":[…]} with such an object per counter or group, and others for the groups " +
+	"that are not listed. As CSV it is a table with a row per step and a column per line. With of=uniques the " +
+	"numbers are how many unique values the hits of each step had, in whole cells of the tiers of uniques, and every " +
+	"number has bounds; those of several steps or counters cannot be added up."
 
 func (q *questions) registerSeries(a *api.API) {
 	one, many := api.SchemaOf[answer.Series](a), api.SchemaOf[answer.SeriesList](a)
 	api.AnswerQuery(a, a.Operation(huma.Operation{
 		OperationID: "get-series", Method: http.MethodGet, Path: "/v1/series",
 		Summary: "Hits step by step: numbers, or a table", Description: seriesAbout,
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The points, as of now.",
-			Content: map[string]*huma.MediaType{
-				formatTypes["json"]: {Schema: &huma.Schema{OneOf: []*huma.Schema{one, many}},
-					Example: answer.SeriesExample()},
-				formatTypes["csv"]: {Schema: &huma.Schema{Type: huma.TypeString},
-					Example: "time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"},
-			},
-		}},
+		Responses: tableResponse("The points, as of now.", &huma.Schema{OneOf: []*huma.Schema{one, many}},
+			answer.SeriesExample(),
+			"time,api-1,complete\n2026-11-21T09:58:00Z,118,true\n2026-11-21T09:59:00Z,121,true\n"),
 	}), q.getSeries)
 }
 
 // getSeries lets an answer be cached if its range had ended when it was read: what is over hardly changes.
 func (q *questions) getSeries(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
-	format, err := formatOf(p.Format, p.Accept)
+	var lines answer.SeriesLines
+	out, err := inFormat(p.FormatParams, func() (_ answer.Table, err error) {
+		lines, err = q.Series(ctx, p.Input())
+		return &lines, err
+	})
 	if err != nil {
 		return nil, err
-	}
-	lines, err := q.Series(ctx, p.Input())
-	if err != nil {
-		return nil, err
-	}
-	out := &api.RawOutput{ContentType: formatTypes[format], Vary: []string{"Accept"}}
-	if format == "csv" {
-		out.Body = lines.CSV()
-	} else {
-		out.Body = append(api.Encode(lines.JSON()), '\n')
 	}
 	if first := lines.Found[0]; first.Asked.To < first.Now {
-		out.CacheControl, out.ETag = api.CacheHeaders(format, lines.Keys, p.Step, p.TZ, lines.WithoutReadTime())
+		out.CacheControl, out.ETag = api.CacheHeaders(out.ContentType, lines.Keys, p.Step, p.TZ,
+			lines.WithoutReadTime())
 	}
 	return out, nil
 }
 
-// formatOf returns the format that a request asks for, by its parameter or else its header Accept.
-func formatOf(format, accept string) (string, error) {
-	if format == "" {
-		format = preferredFormat(accept)
-	}
-	if _, ok := formatTypes[format]; !ok {
-		return "", web.BadInput("format", "%s is not a format: must be %s", web.Excerpt(format),
-			answer.FormatNames).Problem(web.InQuery)
-	}
-	return format, nil
+// tableResponse describes an answer that is also a table.
+func tableResponse(what string, schema *huma.Schema, example any, table string) map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {
+		Description: what,
+		Content: map[string]*huma.MediaType{
+			answer.JSON.ContentType: {Schema: schema, Example: example},
+			answer.CSV.ContentType:  {Schema: &huma.Schema{Type: huma.TypeString}, Example: table},
+		},
+	}}
 }
 
-var formatTypes = map[string]string{
-	"json": "application/json",
-	"csv":  "text/csv; charset=utf-8",
-}
-
-// preferredFormat is the format that an Accept header prefers, the first of equals; else JSON.
-func preferredFormat(header string) string {
-	best, bestQ := "json", 0.0
-	for part := range strings.SplitSeq(header, ",") {
-		wanted, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		q := 1.0
-		if text, ok := params["q"]; ok {
-			q, err = strconv.ParseFloat(text, 64)
-			if err != nil {
-				continue
-			}
-		}
-		format := ""
-		switch wanted {
-		case "application/json", "application/*", "*/*":
-			format = "json"
-		case "text/csv":
-			format = "csv"
-		}
-		if format != "" && q > bestQ {
-			best, bestQ = format, q
-		}
+// inFormat returns an answer in the format that its request asks for.
+func inFormat(p answer.FormatParams, find func() (answer.Table, error)) (*api.RawOutput, error) {
+	format, err := p.Choose()
+	if err != nil {
+		return nil, web.InputProblem(err, web.InQuery)
 	}
-	return best
+	found, err := find()
+	if err != nil {
+		return nil, err
+	}
+	out := &api.RawOutput{ContentType: format.ContentType, Vary: []string{"Accept"}}
+	if format == answer.CSV {
+		out.Body = found.CSV()
+	} else {
+		out.Body = append(api.Encode(found.JSON()), '\n')
+	}
+	return out, nil
 }
 
 func (q *questions) registerTop(a *api.API) {
@@ -242,39 +209,16 @@ func (q *questions) registerTop(a *api.API) {
 			"lists groups of counters, whose totals are sums; " +
 			"with a prefix alone, the counters that begin with it. " +
 			"As CSV it is a table with a row per counter or group.",
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The list, as of now.",
-			Content: map[string]*huma.MediaType{
-				formatTypes["json"]: {Schema: list, Example: answer.TopExample()},
-				formatTypes["csv"]: {Schema: &huma.Schema{Type: huma.TypeString},
-					Example: "key,total,lower,upper\napi-1,1234,1229,1241\n/cart,311,309,312\n"},
-			},
-		}},
+		Responses: tableResponse("The list, as of now.", list, answer.TopExample(),
+			"key,total,lower,upper\napi-1,1234,1229,1241\n/cart,311,309,312\n"),
 	}), q.getTop)
 }
 
-func (q *questions) getTop(ctx context.Context, p *answer.TopParams) (*topOutput, error) {
-	format, err := formatOf(p.Format, p.Accept)
-	if err != nil {
-		return nil, err
-	}
-	found, err := q.Top(ctx, web.InQuery, &p.TopQuestion)
-	return &topOutput{Body: found, format: format, grouped: p.Group != ""}, err
-}
-
-type topOutput struct {
-	Body    answer.TopAnswer
-	format  string
-	grouped bool
-}
-
-func (o *topOutput) Write(w http.ResponseWriter) {
-	w.Header().Add("Vary", "Accept")
-	if o.format != "csv" {
-		api.WriteJSON(w, http.StatusOK, api.JSONType, &o.Body)
-		return
-	}
-	(&api.RawOutput{ContentType: formatTypes[o.format], Body: o.Body.CSV(o.grouped)}).Write(w)
+func (q *questions) getTop(ctx context.Context, p *answer.TopParams) (*api.RawOutput, error) {
+	return inFormat(p.FormatParams, func() (answer.Table, error) {
+		found, err := q.Top(ctx, web.InQuery, &p.TopQuestion)
+		return &found, err
+	})
 }
 
 func (q *questions) registerCounters(a *api.API) {
@@ -317,8 +261,8 @@ func (q *questions) registerProbe(a *api.API) {
 			Description: "The totals, as of now.",
 			Content: map[string]*huma.MediaType{"text/plain": {
 				Schema: &huma.Schema{Type: huma.TypeString},
-				Example: "# TYPE tallyroll_window_hits " +
-					"gauge\ntallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
+				Example: "# TYPE tallyroll_window_hits gauge\n" +
+					"tallyroll_window_hits{key=\"api-1\",window=\"1h\"} 1234\n",
 			}},
 		}},
 	}), q.getProbe)

@@ -146,7 +146,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	await := func(path string, want int, text string) {
 		t.Helper()
 		stack.Eventually(t, fmt.Sprintf("%s to answer %d", path, want), func() (bool, string) {
-			status, body := ask(settings.Addr + path)
+			status, body := ask(settings.Addr.String() + path)
 			return status == want && strings.Contains(body, text), body
 		})
 	}
@@ -160,12 +160,12 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	const total, limit = "/v1/total?key=a&window=1m", "/v1/limit?limit=closed&key=a"
 	await("/healthz", 200, "")
 	for address, want := range map[string]int{
-		settings.MetricsAddr + "/metrics": 200, settings.Addr + "/metrics": 404, settings.MetricsAddr + "/readyz": 503, settings.MetricsAddr + "/v1/counters": 404,
+		settings.MetricsAddr.String() + "/metrics": 200, settings.Addr.String() + "/metrics": 404, settings.MetricsAddr.String() + "/readyz": 503, settings.MetricsAddr.String() + "/v1/counters": 404,
 	} {
 		status, body := ask(address)
 		require.Equal(t, want, status, "%s: %s", address, body)
 	}
-	_, document := ask(settings.Addr + "/openapi.json")
+	_, document := ask(settings.Addr.String() + "/openapi.json")
 	require.NotContains(t, document, `"/metrics"`)
 	await(total, 503, "")
 	await(limit, 503, "Redis cannot decide now")
@@ -245,4 +245,21 @@ func TestErasingNeedsTheRightsOfQueryErase(t *testing.T) {
 	require.NotEmpty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:[hs]:*:a"))
 	require.Equal(t, `{"erased":1}`, strings.TrimSpace(string(apitest.ReadBody(t, erase("query-erase")))))
 	require.Empty(t, stack.Scan(t, server.Client(), apitest.Namespace+":*:[hs]:*:a"))
+}
+
+// confirm is the most counters that an erasure may remove, so names that still arrive need not be guessed.
+func TestConfirmIsTheMostCountersToErase(t *testing.T) {
+	t.Parallel()
+	server, now := stack.Redis(t), apitest.Now()
+	s := serveRedis(t, server.URL(), now)
+	for confirm := range 5 {
+		require.NoError(t, server.Client().FlushDB(t.Context()).Err())
+		apitest.Seed(t, server.Client(), now, apitest.NewSample("a.1", now, 1), apitest.NewSample("a.2", now, 1), apitest.NewSample("a.3", now, 1))
+		resp := apitest.Send(s.handler(), http.MethodDelete, fmt.Sprint("/v1/counters?prefix=a.&confirm=", confirm), "")
+		if confirm < 3 {
+			require.Contains(t, apitest.RequireProblem(t, resp, http.StatusConflict).Detail, `3 counters begin with "a."`)
+			continue
+		}
+		require.JSONEq(t, `{"erased":3}`, string(apitest.ReadBody(t, resp)), "confirm=%d", confirm)
+	}
 }

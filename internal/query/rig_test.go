@@ -78,7 +78,6 @@ func serveFake(t testing.TB, change ...func(*Settings)) fakeService {
 		limiter: new(fakeLimiter)}
 	f.service = serve(t, f.reader, f.limiter, change...)
 	f.status.Now = func() time.Time { return apitest.FakeNow }
-	shortenTimeouts(f.service) // nothing can hang
 	return f
 }
 

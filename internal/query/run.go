@@ -54,12 +54,12 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	s.server.Leaving = leaving
 	var at *natsconn.Settings
 	if settings.asksNATS() {
-		at = new(settings.natsAt())
+		at = &settings.NATS
 	}
 	counted := counts.New(settings.Counts, at, "tallyroll query", log, s.server.Metrics.Registry)
 	takes.Counted = counted.Add
 	defer counted.Start()()
-	listeners, err := settings.addresses().Listen(s.server.Files)
+	listeners, err := settings.Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	group.Go(func() error { return s.fresh.Run(gctx) })
 	group.Go(func() error { return s.server.Files.Follow(gctx, reload) })
 	if settings.asksNATS() {
-		group.Go(func() error { return s.nats.serve(gctx, settings.natsAt()) })
+		group.Go(func() error { return s.nats.serve(gctx, settings.NATS) })
 	}
 	group.Go(func() error { return s.server.Serve(gctx, listeners, s.handler()) })
 	if err := group.Wait(); err != nil {
@@ -106,7 +106,7 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	registry, failures := metrics.Registry, program.Sampled(log)
 	files, namespace := buildinfo.NewFiles(registry, log), settings.Redis.Namespace
 	s := &service{
-		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr != ""},
+		server: web.Server{Metrics: metrics, Files: files, Log: log, Apart: settings.MetricsAddr.Set()},
 		health: status.NewHealth(requests, settings.Timeout, log, registry),
 	}
 	given := access.TokenSettings{Program: "QUERY", Plain: settings.Tokens, File: settings.TokensFile}
@@ -145,6 +145,7 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	audit.proxies = proxies
 	s.middleware = middleware{
 		server: &s.server, tokens: tokens, origins: settings.Origins, hosts: settings.Hosts, proxies: proxies,
+		bodies: web.BodyBudget(),
 	}
 	s.questions = questions{answers, s.status, s.limits}
 	s.erasures = erasures{settings.Erase, answers, audit}

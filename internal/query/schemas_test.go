@@ -62,6 +62,11 @@ func TestBadFilesFailTheirSchemas(t *testing.T) {
 	for _, c := range []struct{ name, form, good, bad string }{
 		{"limits", limit, "max: 5", "max: many"},
 		{"limits", limit, "max: 5", "max: -1"},
+		{"limits", limit, "max: '5'", "max: '-5'"},
+		{"limits", "limits: [{name: a, max: 5, %s}]", "window: 90s", "window: 90"},
+		{"limits", "limits: [{name: a, max: 5, %s}]", "window: 90s", "window: true"},
+		{"limits", "limits: [{name: 90, window: 1m, max: 5, %s}]", "policy: log", "ttl: 90"},
+		{"limits", limit, "max: 5, envoy: {domain: a, partly: 'true', descriptor: [{key: b}]}", "max: 5, envoy: {domain: a, partly: t, descriptor: [{key: b}]}"},
 		{"limits", limit, "unlimited: true", "max: 5, unlimited: true"},
 		{"limits", limit, "max: 5", "policy: log"},
 		{"limits", limit, "max: 5, policy: log", "max: 5, policy: token-bucket"},

@@ -20,23 +20,18 @@ type Settings struct {
 	Log      program.Log
 	Shutdown web.Shutdown
 
-	NATSURL   natsconn.Servers   `env:"NATS_URL" envDefault:"nats://127.0.0.1:4222" secret:"true" help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS, unless NATS_CONTEXT names it"`
-	NATSGiven bool               `given:"NATS_URL"`
-	NATSNone  bool               `emptied:"NATS_URL"`
-	NATSFile  setting.SecretFile `file:"NATS_URL"`
-	NATS      natsconn.Access
+	web.Addresses `envPrefix:"QUERY_" ADDR.default:"127.0.0.1:8080"`
+
+	NATS     natsconn.Settings `NATS_URL.help:"NATS servers as for ingest, comma-separated: query answers requests there, too, and lists streams and rejects; it does not wait for them; set to nothing: there is no NATS"`
+	NATSNone bool              `emptied:"NATS_URL"`
 
 	Counts counts.Settings
 
-	Addr        string         `env:"QUERY_ADDR" envDefault:"127.0.0.1:8080" help:"where HTTP listens, host:port"`
-	Tokens      setting.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`
-	TokensFile  string         `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
-	Hosts       web.Hosts      `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
-	Origins     web.Origins    `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
-	TLSCert     string         `env:"QUERY_TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with QUERY_TLS_KEY; both files are read again when they change"`
-	TLSKey      string         `env:"QUERY_TLS_KEY" help:"the private key of QUERY_TLS_CERT (PEM)"`
-	TLSClientCA string         `env:"QUERY_TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs QUERY_TLS_CERT; read again when it changes"`
-	MaxKeys     int            `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
+	Tokens     setting.Tokens `env:"QUERY_TOKENS" secret:"true" help:"bearer tokens, comma-separated; they may do everything; if set, every /v1 call and /probe needs one of them or of QUERY_TOKENS_FILE"`
+	TokensFile string         `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
+	Hosts      web.Hosts      `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
+	Origins    web.Origins    `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
+	MaxKeys    int            `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`
 	MaxPoints int64 `env:"QUERY_MAX_POINTS" envDefault:"100000" help:"most points of one series request, of all its counters together"`
@@ -45,9 +40,8 @@ type Settings struct {
 
 	MaxSum int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
 
-	MetricsAddr string `env:"QUERY_METRICS_ADDR" help:"an address of its own for /metrics and Go's profiles (/debug/pprof/), host:port, where /healthz and /readyz are too; by default /metrics is at QUERY_ADDR, and there are no profiles"`
-	MaxProbe    int    `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
-	MaxExports  int    `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once, half of them of one token, or without tokens of one address; each keeps Redis busy for as long as its client reads fast enough"`
+	MaxProbe   int `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
+	MaxExports int `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once, half of them of one token, or without tokens of one address; each keeps Redis busy for as long as its client reads fast enough"`
 
 	Erase Erasing `env:"QUERY_ERASE" envDefault:"off" help:"on: DELETE /v1/counters erases counters; needs a Redis user with the rights of ingest; set QUERY_TOKENS, or all who may ask may erase"`
 
@@ -69,14 +63,7 @@ const (
 	minTakeTimeout, maxTakeTimeout = time.Millisecond, 5 * time.Second
 )
 
-func (s *Settings) natsAt() natsconn.Settings {
-	return natsconn.Settings{URL: s.NATSURL, URLGiven: s.NATSGiven, URLFile: s.NATSFile, Access: s.NATS}
-}
-
 func (s *Settings) Validate() error {
-	if err := s.addresses().Validate(); err != nil {
-		return err
-	}
 	if s.MaxKeys < 1 || s.MaxKeys > maxMaxKeys {
 		return &setting.Error{Key: "QUERY_MAX_KEYS", Value: strconv.Itoa(s.MaxKeys),
 			MustBe: fmt.Sprintf("a whole number from 1 to %d", maxMaxKeys)}
@@ -101,9 +88,4 @@ func (s *Settings) Validate() error {
 	return nil
 }
 
-func (s *Settings) asksNATS() bool { return s.NATSURL.Set() && !s.NATSNone || s.NATS.Context != "" }
-
-func (s *Settings) addresses() web.Addresses {
-	return web.Addresses{Program: "QUERY", Main: s.Addr, Metrics: s.MetricsAddr, Certificate: s.TLSCert, Key: s.TLSKey,
-		ClientCA: s.TLSClientCA}
-}
+func (s *Settings) asksNATS() bool { return s.NATS.URL.Set() && !s.NATSNone }

@@ -30,7 +30,7 @@ func TestNATSIsAskedUnlessItsURLIsEmpty(t *testing.T) {
 		}
 		var s Settings
 		require.NoError(t, setting.Parse(&s, env...))
-		if at := s.natsAt(); s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
+		if at := s.NATS; s.asksNATS() != c.asks || c.asks && (at.Chosen() != c.chosen || at.URL.String() != c.at) {
 			t.Errorf("%+v: asks %t, chosen %t, at %s", c, s.asksNATS(), at.Chosen(), at.URL)
 		}
 	}

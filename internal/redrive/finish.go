@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/platform/outbox"
+	"tallyroll/internal/platform/progress"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/rejects"
 )
@@ -38,7 +38,7 @@ type remover struct {
 	rejected jetstream.Stream
 	outcomes chan outcome
 	count    *counts
-	done     func(*reject)
+	bar      *progress.Bar
 	group    sync.WaitGroup
 	failure  atomic.Pointer[error] // why a reject could not be removed; the others are not tried
 }
@@ -71,7 +71,7 @@ func (f *remover) handle(ctx context.Context, fate outcome) {
 		f.count.countSent(fate.Repeat)
 		f.remove(ctx, r)
 	}
-	f.done(r)
+	f.bar.Add(1)
 }
 
 // verify reads the message because of which the stream refused another. A refusal alone proves nothing.
@@ -94,30 +94,25 @@ func (f *remover) verify(ctx context.Context, fate outcome) (why string) {
 	return ""
 }
 
-// remove deletes a reject's parts, the first one last: by it the next run detects an interrupted removal.
 func (f *remover) remove(ctx context.Context, r *reject) {
 	if why := f.failure.Load(); why != nil {
 		f.count.countKept(*why)
 		return
 	}
-	slices.Sort(r.Positions)
-	for _, position := range slices.Backward(slices.Compact(r.Positions)) {
-		err := untilAnswered(ctx, func() error {
-			err := f.rejected.DeleteMsg(ctx, position)
-			if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-				_, errGet := f.rejected.GetMsg(ctx, position)
-				if errors.Is(errGet, jetstream.ErrMsgNotFound) {
-					return nil // it has expired, or another publish has removed it
-				}
+	err := untilAnswered(ctx, func() error {
+		err := f.rejected.DeleteMsg(ctx, r.Position)
+		if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+			_, errGet := f.rejected.GetMsg(ctx, r.Position)
+			if errors.Is(errGet, jetstream.ErrMsgNotFound) {
+				return nil // it has expired, or another publish has removed it
 			}
-			return err
-		})
-		if err != nil {
-			err = fmt.Errorf("delete message %d of %s: %w", position, rejects.Stream, err)
-			f.failure.Store(&err)
-			f.count.countKept(err)
-			return
 		}
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("delete message %d of %s: %w", r.Position, rejects.Stream, err)
+		f.failure.Store(&err)
+		f.count.countKept(err)
 	}
 }
 

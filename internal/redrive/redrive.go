@@ -56,9 +56,9 @@ type redriver struct {
 
 // redrive publishes again the rejects of HITS_REJECTED that opts select:
 //
-//	HITS_REJECTED ─▶ assembly ─▶ [match] ─▶ edit ─▶ outbox ─▶ the stream that refused it
-//	      ▲                                            │ acknowledgements
-//	      └───────────────── delete ◀── remover ◀────┘
+//	HITS_REJECTED ─▶ [match] ─▶ edit ─▶ outbox ─▶ the stream that refused it
+//	      ▲                               │ acknowledgements
+//	      └──────── delete ◀── remover ◀──┘
 //
 // When ctx ends it stops reading, and waits up to grace for what is under way.
 func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log zerolog.Logger, opts options,
@@ -79,9 +79,7 @@ func redrive(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, log z
 	if opts.dryRun {
 		return count, withoutInterrupt(ctx, r.readAll(ctx, info))
 	}
-	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, done: func(r *reject) {
-		out.Add(len(r.Positions))
-	}}
+	finish := &remover{js: js, rejected: rejected, outcomes: make(chan outcome), count: count, bar: out}
 	finish.start(acks)
 	r.reportOutcome = func(what outcome) {
 		select {
@@ -121,8 +119,8 @@ func withoutInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// readAll passes each of the namespace's rejects that HITS_REJECTED holds at the start to each. Later ones,
-// such as a reject that is refused again, are for the next run.
+// readAll handles each of the namespace's rejects that HITS_REJECTED holds at the start. Later ones, such as
+// a reject that is refused again, are for the next run.
 func (r *redriver) readAll(ctx context.Context, info *jetstream.StreamInfo) error {
 	filter := rejects.Subject(r.namespace, cmp.Or(r.stream, "*"))
 	var total uint64
@@ -134,93 +132,29 @@ func (r *redriver) readAll(ctx context.Context, info *jetstream.StreamInfo) erro
 	}
 	r.bar.Expect(int64(total))
 	messages := rejects.NewMessageReader(r.rejected, filter, info.State)
-	var assembly rejects.Assembly
 	for {
 		m, more, err := messages.Read(ctx)
 		switch {
 		case err != nil:
 			return err
 		case !more:
-			return r.handleIncomplete(ctx, &assembly)
+			return nil
 		case !m.Known || m.Namespace != r.namespace:
 			r.count.found++
 			r.count.matching++
 			r.count.countLeft("not written by ingest in this namespace")
 			continue
 		}
-		if whole := assembly.Add(m); whole != nil {
-			if err := r.handle(ctx, newReject(whole)); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// handleIncomplete handles rejects with missing parts. It finishes an interrupted removal, which leaves the
-// first part: only what is stored is removed.
-func (r *redriver) handleIncomplete(ctx context.Context, assembly *rejects.Assembly) error {
-	const why = "parts of it are missing"
-	for stored, hasFirst := range assembly.Incomplete() {
-		one := newReject(stored)
-		if r.stream != "" && one.Stream != r.stream || len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) {
-			r.count.found++
-			continue
-		}
-		r.count.found++
-		r.count.matching++
-		if !hasFirst || r.dryRun {
-			r.count.countLeft(why)
-			continue
-		}
-		sent, err := r.isStored(ctx, one)
-		if err != nil {
+		if err := r.handle(ctx, newReject(m)); err != nil {
 			return err
 		}
-		if !sent {
-			r.count.countLeft(why)
-			continue
-		}
-		r.count.countSent(true)
-		(&remover{js: r.js, rejected: r.rejected, count: r.count}).remove(ctx, one)
 	}
-	r.count.found += assembly.Dropped
-	r.count.matching += assembly.Dropped
-	r.count.countSomeLeft("its parts are too far apart", assembly.Dropped)
-	return nil
-}
-
-// isStored reports whether the reject has been published again.
-func (r *redriver) isStored(ctx context.Context, one *reject) (bool, error) {
-	to, err := r.targets.find(ctx, one.Stream)
-	if err != nil || to.why != "" {
-		return false, err
-	}
-	first := onceOf(one, to.pattern)
-	name, err := r.js.StreamNameBySubject(ctx, first.Subject)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("find the stream of %s: %w", first.Subject, err)
-	}
-	stream, err := r.js.Stream(ctx, name)
-	if err != nil {
-		return false, fmt.Errorf("read stream %s: %w", name, err)
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, first.Subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("find %s in stream %s: %w", first.Subject, name, err)
-	}
-	return m.Header.Get(nats.MsgIdHdr) == first.ID, nil
 }
 
 func (r *redriver) handle(ctx context.Context, one *reject) error {
 	r.count.found++
 	if len(r.reasons) > 0 && !slices.Contains(r.reasons, one.Reason) || r.stream != "" && one.Stream != r.stream {
-		r.bar.Add(len(one.Positions))
+		r.bar.Add(1)
 		return nil
 	}
 	r.count.matching++
@@ -230,7 +164,7 @@ func (r *redriver) handle(ctx context.Context, one *reject) error {
 	}
 	if why != "" {
 		r.count.countLeft(why)
-		r.bar.Add(len(one.Positions))
+		r.bar.Add(1)
 		return nil
 	}
 	if r.dryRun {
@@ -259,6 +193,10 @@ func (r *redriver) prepare(ctx context.Context, one *reject) (why string, m *out
 			return fmt.Sprintf("%s (%s; name it with --reason to send it all the same)", one.Reason, refused), nil, nil
 		}
 		r.warn(fmt.Sprintf("%s: %s, unless the settings or the rules of ingest have changed", one.Reason, refused))
+	}
+	if one.Size > len(one.Body) {
+		return fmt.Sprintf("%s (only the first %d of %d bytes fitted into a message: its producer can publish it "+
+			"again)", one.Reason, len(one.Body), one.Size), nil, nil
 	}
 	body, err := one.bodyToPublish(r.ts)
 	if err != nil {

@@ -65,17 +65,12 @@ func (r refusing) store(stream, body string, header nats.Header) {
 	require.NoError(r.t, err)
 }
 
-// refuse stores a reject as a worker does: message seq of HITS, in parts if several bodies are given.
-func (r refusing) refuse(seq int, reason hit.Reason, bodies ...string) {
+// refuse stores a reject as a worker does: message seq of HITS.
+func (r refusing) refuse(seq int, reason hit.Reason, body string) {
 	r.t.Helper()
-	for i, body := range bodies {
-		h := r.header("HITS", seq, reason)
-		h.Set(rejects.HeaderCounter, "of.subject")
-		if len(bodies) > 1 {
-			h.Set(rejects.HeaderPart, fmt.Sprintf("%d/%d", i+1, len(bodies)))
-		}
-		r.store("HITS", body, h)
-	}
+	h := r.header("HITS", seq, reason)
+	h.Set(rejects.HeaderCounter, "of.subject")
+	r.store("HITS", body, h)
 }
 
 func (r refusing) redrive(ctx context.Context, list io.Writer, args ...string) *counts {
@@ -167,7 +162,7 @@ func TestRedriveKeepsUnique(t *testing.T) {
 	r := newRefusing(t)
 	r.refuse(1, hit.TooLate, `{"unique":"secret \u0031","ts":1,"key":"a"}`)
 	r.refuse(2, hit.Future, `{"ts":2,"unique":"secret 2"}`)
-	r.refuse(3, hit.TooLarge, `[{"key":"a","unique":"secret 3"},`, `{"unique":"secret 4"}]`) // in parts
+	r.refuse(3, hit.TooLarge, `[{"key":"a","unique":"secret 3"},{"unique":"secret 4"}]`)
 	r.refuse(4, hit.BadUnique, `{"key":"a","unique":["secret"]}`)
 	var list bytes.Buffer
 	got := r.redrive(t.Context(), &list, "--dry-run", "--ts", "now")
@@ -239,7 +234,7 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	other.of = "a_b.c"
 	r.refuse(1, hit.TooLate, `{"key":"a"}`)
 	other.refuse(1, hit.TooLate, `{"key":"a"}`)
-	other.refuse(2, hit.TooLarge, `[{"key":"b"},`, `{"key":"b"}]`) // in parts
+	other.refuse(2, hit.TooLarge, `[{"key":"b"},{"key":"b"}]`)
 	require.NoError(t, r.conn.Publish(rejects.Subject(other.of, "HITS"), []byte("nobody's")))
 	for _, of := range []struct {
 		refusing
@@ -265,13 +260,17 @@ func TestRedriveSendsOnlyItsNamespace(t *testing.T) {
 	}
 }
 
-// A reject in parts is sent as one message. A removal that was interrupted left the first part, and is
-// finished.
-func TestRedriveSendsARejectInPartsAsOneMessage(t *testing.T) {
+// A message that was refused whole is sent again whole, even if it was compressed. What is not made of
+// objects stays, and so does what was cut.
+func TestRedriveSendsAWholeMessage(t *testing.T) {
 	t.Parallel()
 	r := newRefusing(t)
-	parts := []string{`[{"key":"a"},`, `{"n":2},,`, `{"key":"c"}]`}
-	r.refuse(1, hit.TooLarge, parts...)
+	body := `[{"key":"a"},{"n":2},,{"key":"c"}` + strings.Repeat(" ", 1<<10) + "]"
+	refused := rejects.New("HITS", 1, 1e18, hit.Reject{Reason: hit.TooLarge, Body: []byte(body)})
+	refused.Namespace, refused.Counter = r.namespace(), "of.subject"
+	compressed, err := refused.Message(1 << 10)
+	require.NoError(t, err)
+	r.store("HITS", string(compressed.Data), compressed.Header)
 	if got := r.redrive(t.Context(), io.Discard); !strings.Contains(got.String(), "left 1: 1 too_large (counts only with a larger INGEST_MAX_HITS; ") {
 		t.Error(got)
 	}
@@ -280,21 +279,15 @@ func TestRedriveSendsARejectInPartsAsOneMessage(t *testing.T) {
 	r.want("HITS", `[{"key":"a"},{"n":2,"key":"of.subject"},{"key":"c"}]`)
 	r.want(rejects.Stream)
 
-	r.refuse(1, hit.TooLarge, parts...)
-	rejected, err := r.js.Stream(t.Context(), rejects.Stream)
-	require.NoError(t, err)
-	for _, seq := range []uint64{6, 5} {
-		require.NoError(t, rejected.DeleteMsg(t.Context(), seq))
-	}
-	r.wantSent(r.redrive(t.Context(), io.Discard, again...), 0, 1)
-	r.want(rejects.Stream)
-
-	// Parts of which nothing was stored stay, and so does what is not made of objects.
-	r.refuse(2, hit.TooLarge, "{}", "{}")
-	require.NoError(t, rejected.DeleteMsg(t.Context(), 8))
-	r.refuse(3, hit.TooLarge, "{}\nx")
-	require.Contains(t, r.redrive(t.Context(), io.Discard, again...).String(), "left 2: 1 parts of it are missing, 1 too_large (not a JSON object")
-	r.want(rejects.Stream, "{}", "{}\nx")
+	r.refuse(2, hit.TooLarge, "{}\nx")
+	cut := r.header("HITS", 3, hit.TooLarge)
+	cut.Set(rejects.HeaderBodySize, "4")
+	r.store("HITS", "{}", cut)
+	got := r.redrive(t.Context(), io.Discard, again...).String()
+	require.Contains(t, got, "left 2: ")
+	require.Contains(t, got, "1 too_large (not a JSON object")
+	require.Contains(t, got, "1 too_large (only the first 2 of 4 bytes fitted into a message")
+	r.want(rejects.Stream, "{}\nx", "{}")
 }
 
 func TestRedriveSendsWhatItsFlagsChoose(t *testing.T) {
@@ -430,7 +423,7 @@ func TestTargetOfARejectIsInItsStream(t *testing.T) {
 
 func TestRemadeHitHasItsTimeAndName(t *testing.T) {
 	t.Parallel()
-	r := newReject(&rejects.Stored{Reject: rejects.Reject{Counter: `a"b`, Stored: 77e6}})
+	r := newReject(rejects.Message{Reject: rejects.Reject{Counter: `a"b`, Stored: 77e6}})
 	for _, c := range []struct {
 		body string
 		ts   timing
@@ -450,7 +443,7 @@ func TestRemadeHitHasItsTimeAndName(t *testing.T) {
 			t.Errorf("%q with %s: %q, %v; want %q", c.body, c.ts, got, err, c.want)
 		}
 	}
-	if _, err := newReject(new(rejects.Stored)).edit([]byte(`{"n":1}`), keepTime); err != errNoCounter {
+	if _, err := newReject(rejects.Message{}).edit([]byte(`{"n":1}`), keepTime); err != errNoCounter {
 		t.Error(err)
 	}
 }

@@ -16,11 +16,11 @@ import (
 )
 
 type reject struct {
-	*rejects.Stored
+	rejects.Message
 	name string // a token of a subject
 }
 
-func newReject(stored *rejects.Stored) *reject { return &reject{Stored: stored, name: stored.Name()} }
+func newReject(m rejects.Message) *reject { return &reject{Message: m, name: m.Name()} }
 
 // timing selects the time of a reject that is published again.
 type timing string
@@ -102,7 +102,7 @@ func (r *reject) edit(body []byte, ts timing) ([]byte, error) {
 		changed = true
 	}
 	if ts == storedTime {
-		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.Stored.Stored/1e6, 10))
+		kept = append(kept, strconv.AppendInt([]byte(`"ts":`), r.Stored/1e6, 10))
 		changed = true
 	}
 	if !changed {
@@ -203,7 +203,7 @@ func (r *reject) eventBody() ([]byte, error) {
 
 const tooLarge = "counts only with a larger INGEST_MAX_HITS"
 
-// expectedEventRefusal is helps for an event.
+// expectedEventRefusal is expectedRefusal for an event.
 func (r *reject) expectedEventRefusal() (why string) {
 	switch r.Reason {
 	case hit.NoRule, hit.Future: // there may be a rule now, and the event's time may have come

@@ -64,8 +64,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func newFlags(o *options) *program.FlagSet {
 	fs := program.NewFlagSet("redrive")
-	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those that would "+
-		"be refused again are left)", func(s string) error {
+	fs.Add("reason", "", "only rejects with these `reasons`, comma-separated, such as too_late (default all; those "+
+		"that would be refused again are left)", func(s string) error {
 		for name := range strings.SplitSeq(s, ",") {
 			if !slices.Contains(hit.Reasons, hit.Reason(name)) {
 				return fmt.Errorf("must be one or more of %s", rejects.Reasons)
@@ -81,22 +81,20 @@ func newFlags(o *options) *program.FlagSet {
 		}
 		return nil
 	})
-	fs.Add("ts", "keep", "which `time` they get: keep (their own), now (they count when they are stored again), stored "+
-		"(when the refused message was stored)", func(s string) error {
+	fs.Add("ts", "keep", "which `time` they get: keep (their own), now (they count when they are stored again), "+
+		"stored (when the refused message was stored)", func(s string) error {
 		if o.ts = timing(s); !slices.Contains([]timing{keepTime, nowTime, storedTime}, o.ts) {
 			return errors.New("must be keep, now or stored")
 		}
 		return nil
 	})
-	fs.Add("subject", "", "the `subject` to publish under: messages go to <subject>.redrive-… (default a subject of the stream "+
-		"that refused them)", func(s string) error {
+	fs.Add("subject", "", "the `subject` to publish under: messages go to <subject>.redrive-… (default a subject of "+
+		"the stream that refused them)", func(s string) error {
 		o.subject = s
 		return outbox.CheckSubject(s)
 	})
-	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible", program.Number(&o.rate, "a number from 0 to 1e9",
-		func(f float64) bool {
-			return f >= 0 && f <= 1e9
-		}))
+	fs.Add("rate", "0", "`rejects` per second; 0 is as fast as possible",
+		program.Number(&o.rate, "a number from 0 to 1e9", func(f float64) bool { return f >= 0 && f <= 1e9 }))
 	fs.BoolVar(&o.dryRun, "dry-run", false, "list what would be sent, at most 100 of them, and send nothing")
 	return fs
 }

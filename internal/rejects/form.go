@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -44,13 +45,14 @@ const HeaderNamespace = "Tallyroll-Namespace"
 const (
 	HeaderReason   = "Tallyroll-Reason"
 	HeaderDetail   = "Tallyroll-Detail"
-	HeaderStream   = "Tallyroll-Stream"   // that the message was in
-	HeaderSequence = "Tallyroll-Sequence" // of the message
-	HeaderItem     = "Tallyroll-Item"     // index in the message
-	HeaderStored   = "Tallyroll-Stored"   // when the message was: RFC 3339 with nanoseconds
-	HeaderPart     = "Tallyroll-Part"     // such as 1/2, of a reject in several messages
-	HeaderCounter  = "Tallyroll-Counter"  // that the message's subject gives to hits that name none
-	HeaderKind     = "Tallyroll-Kind"     // what was refused, if it is no hit
+	HeaderStream   = "Tallyroll-Stream"    // that the message was in
+	HeaderSequence = "Tallyroll-Sequence"  // of the message
+	HeaderItem     = "Tallyroll-Item"      // index in the message
+	HeaderStored   = "Tallyroll-Stored"    // when the message was: RFC 3339 with nanoseconds
+	HeaderEncoding = "Tallyroll-Encoding"  // zstd, of a body that would not fit otherwise
+	HeaderBodySize = "Tallyroll-Body-Size" // of the refused body, in bytes, if it would not fit as it is
+	HeaderCounter  = "Tallyroll-Counter"   // that the message's subject gives to hits that name none
+	HeaderKind     = "Tallyroll-Kind"      // what was refused, if it is no hit
 	// Nats-Incr of the message, which a server takes only in streams of counters
 	HeaderIncrement = "Tallyroll-Increment"
 	HeaderSubject   = "Tallyroll-Subject" // of the message that was refused, by which its rules were found
@@ -59,8 +61,6 @@ const (
 const (
 	// redriveToken begins a reject's own token of a subject when it is sent again.
 	redriveToken = "redrive-"
-	// maxParts is the longest number for which the measured header has room.
-	maxParts = 99_999
 	// maxSubject bounds a subject from a header, in bytes, as in rules.
 	maxSubject = 1024
 )
@@ -151,8 +151,9 @@ func OriginalSubject(subject string, h nats.Header) string {
 	return original
 }
 
-// Messages returns the reject's messages. If room is short, it cuts the detail, but never the identity.
-func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
+// Message returns the reject's message. If room is short, it cuts the detail, then compresses the body, and
+// at last cuts that, too, but never the identity.
+func (r Reject) Message(maxPayload int) (*nats.Msg, error) {
 	detail := HeaderText(r.Detail)
 	if len(r.Counter) > maxPayload/4 || hit.CheckName([]byte(r.Counter)) != nil {
 		r.Counter = "" // no counter can have the name, or it leaves too little room for the rest
@@ -163,31 +164,56 @@ func (r Reject) Messages(maxPayload int) ([]*nats.Msg, error) {
 	if trace.Size > maxPayload/16 {
 		r.Trace = "" // it leaves too little room, too
 	}
-	longest := r.message("", maxParts, maxParts).Header
+	longest := r.message("", zstdEncoding, len(r.Body)).Header
 	room := maxPayload - HeaderSize(longest) - len(namesakeSuffix(longest))
 	detail = clipText(detail, room/2)
-	size := room - len(detail) // bytes of the body per part
-	if size < 1 {
+	room -= len(detail) // what is left for the body
+	if room < 1 {
 		return nil, fmt.Errorf("NATS takes messages of at most %d bytes, which leaves no room for a reject in "+
 			"addition to its headers (%d bytes): raise max_payload", maxPayload, maxPayload-room)
 	}
-	whole := r.message(detail, 1, 1)
-	if HeaderSize(whole.Header)+len(namesakeSuffix(whole.Header))+len(r.Body) <= maxPayload {
-		whole.Data = r.Body
-		return []*nats.Msg{whole}, nil
+	m := r.message(detail, "", 0)
+	m.Data = r.Body
+	if HeaderSize(m.Header)+len(namesakeSuffix(m.Header))+len(m.Data) <= maxPayload {
+		return m, nil
 	}
-	var out []*nats.Msg
-	parts := (len(r.Body) + size - 1) / size
-	for i := range parts {
-		m := r.message(detail, i+1, parts)
-		m.Data = r.Body[i*size : min((i+1)*size, len(r.Body))]
-		out = append(out, m)
+	if compressed := compressor.EncodeAll(r.Body, nil); len(compressed) <= room {
+		m = r.message(detail, zstdEncoding, len(r.Body))
+		m.Data = compressed
+		return m, nil
 	}
-	return out, nil
+	m = r.message(detail, "", len(r.Body))
+	m.Data = r.Body[:room]
+	return m, nil
 }
 
-// message returns one part of a reject, without its share of the body.
-func (r *Reject) message(detail string, part, parts int) *nats.Msg {
+const (
+	zstdEncoding = "zstd"
+	maxBody      = 64 << 20 // bytes of the largest message that a NATS server can be set to take
+)
+
+// These options cause no error. By default, zstd would not compress text that repeats nothing.
+var (
+	compressor, _   = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithAllLitEntropyCompression(true))
+	decompressor, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBody))
+)
+
+// BodyOf returns the refused body from its message, and how many bytes it had. If these are more, the body
+// was cut, or something other than a worker encoded it.
+func BodyOf(h nats.Header, data []byte) (body []byte, size int) {
+	if h.Get(HeaderEncoding) == zstdEncoding {
+		decoded, err := decompressor.DecodeAll(data, nil)
+		if err != nil {
+			return nil, max(1, len(data))
+		}
+		data = decoded
+	}
+	size, _ = strconv.Atoi(h.Get(HeaderBodySize)) // 0 without the header
+	return data, max(size, len(data))
+}
+
+// message returns the message without its body. size is that of the refused body if the message has another.
+func (r *Reject) message(detail, encoding string, size int) *nats.Msg {
 	m := nats.NewMsg(Subject(r.Namespace, r.Stream))
 	m.Header.Set(HeaderNamespace, r.Namespace)
 	m.Header.Set(HeaderReason, string(r.Reason))
@@ -209,64 +235,42 @@ func (r *Reject) message(detail string, part, parts int) *nats.Msg {
 	if r.Increment != "" {
 		m.Header.Set(HeaderIncrement, r.Increment)
 	}
-	id := fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item)
-	if parts > 1 {
-		m.Header.Set(HeaderPart, fmt.Sprintf("%d/%d", part, parts))
-		if part > 1 {
-			id = fmt.Sprintf("%s/%d", id, part)
-		}
+	if encoding != "" {
+		m.Header.Set(HeaderEncoding, encoding)
 	}
-	m.Header.Set(jetstream.MsgIDHeader, id)
+	if size > 0 {
+		m.Header.Set(HeaderBodySize, strconv.Itoa(size))
+	}
+	m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("%s:%d:%d", r.view(), r.Seq, r.Item))
 	return m
 }
 
-// Part is a message's headers: a reject without its body, and the number of the part.
-type Part struct {
-	Reject
-	Number, Of int
-}
-
-// Parse parses headers. ok is false, and a field zero, if one is missing or invalid: no worker wrote it.
-func Parse(h nats.Header) (p Part, ok bool) {
-	p.Namespace, p.Stream = h.Get(HeaderNamespace), h.Get(HeaderStream)
-	p.Reason, p.Detail, p.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
+// Parse parses a reject's headers. ok is false, and a field zero, if one is missing or invalid: no worker
+// wrote it.
+func Parse(h nats.Header) (r Reject, ok bool) {
+	r.Namespace, r.Stream = h.Get(HeaderNamespace), h.Get(HeaderStream)
+	r.Reason, r.Detail, r.Kind = hit.Reason(h.Get(HeaderReason)), h.Get(HeaderDetail), hit.Kind(h.Get(HeaderKind))
 	seq, errSeq := strconv.ParseUint(h.Get(HeaderSequence), 10, 64)
 	item, errItem := strconv.ParseUint(h.Get(HeaderItem), 10, 31)
 	stored, errStored := hit.ParseRFC3339(h.Get(HeaderStored))
 	if errSeq == nil {
-		p.Seq = seq
+		r.Seq = seq
 	}
 	if errItem == nil {
-		p.Item = int(item)
+		r.Item = int(item)
 	}
 	if errStored == nil {
-		p.Stored = stored.UnixNano()
+		r.Stored = stored.UnixNano()
 	}
 	if counter := h.Get(HeaderCounter); hit.CheckName([]byte(counter)) == nil {
-		p.Counter = counter
+		r.Counter = counter
 	}
-	p.Subject, p.Increment = h.Get(HeaderSubject), h.Get(HeaderIncrement)
-	if p.Kind != hit.OfHit {
-		p.Origin = NewOrigin(p.Subject, h)
+	r.Subject, r.Increment = h.Get(HeaderSubject), h.Get(HeaderIncrement)
+	if r.Kind != hit.OfHit {
+		r.Origin = NewOrigin(r.Subject, h)
 	}
-	var okPart bool
-	p.Number, p.Of, okPart = parsePart(h.Get(HeaderPart))
-	return p, okPart && errSeq == nil && errItem == nil && errStored == nil && p.Namespace != "" && p.Reason != "" &&
-		hit.ValidSubject(p.Stream) && !strings.ContainsAny(p.Stream, "./*>")
-}
-
-// parsePart parses a header such as 1/2; without it, a message is the whole reject.
-func parsePart(text string) (number, parts int, ok bool) {
-	if text == "" {
-		return 1, 1, true
-	}
-	first, second, _ := strings.Cut(text, "/")
-	number, errNumber := strconv.Atoi(first)
-	parts, errParts := strconv.Atoi(second)
-	if errNumber != nil || errParts != nil || number < 1 || number > parts || parts > maxParts {
-		return 0, 0, false
-	}
-	return number, parts, true
+	return r, errSeq == nil && errItem == nil && errStored == nil && r.Namespace != "" && r.Reason != "" &&
+		hit.ValidSubject(r.Stream) && !strings.ContainsAny(r.Stream, "./*>")
 }
 
 // namesakeSuffix distinguishes a reject from one whose message had the same sequence earlier.

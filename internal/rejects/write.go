@@ -42,11 +42,11 @@ func Publish(ctx context.Context, js jetstream.JetStream, namespace string, reje
 		var messages []*nats.Msg
 		for _, r := range rejects[start:min(start+chunk, len(rejects))] {
 			r.Namespace = namespace
-			parts, err := r.Messages(maxPayload)
+			m, err := r.Message(maxPayload)
 			if err != nil {
 				return start, err
 			}
-			messages = append(messages, parts...)
+			messages = append(messages, m)
 		}
 		duplicates, err := publishAll(ctx, js, messages)
 		if err != nil {

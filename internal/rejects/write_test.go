@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -22,28 +24,23 @@ func TestRejectHasTheHeadersThatSayWhy(t *testing.T) {
 	t.Parallel()
 	r := New("HITS", 812, 1, hit.Reject{Reason: hit.BadJSON, Detail: "not a JSON object: \r\nX-Injected: 1\x00\u0085\xff", Item: 3, Body: []byte("{\xff\x00\r\n")})
 	r.Namespace = "tallyroll"
-	messages, err := r.Messages(1 << 20)
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d messages, %v", len(messages), err)
-	}
-	m := messages[0]
+	m, err := r.Message(1 << 20)
+	require.NoError(t, err)
 	if m.Subject != "hits_rejected.HITS" || string(m.Data) != "{\xff\x00\r\n" {
 		t.Errorf("subject %q, body %q", m.Subject, m.Data)
 	}
 	for header, want := range map[string]string{
 		"Tallyroll-Reason": "bad_json", "Tallyroll-Stream": "HITS", "Tallyroll-Sequence": "812", "Tallyroll-Item": "3",
-		"Tallyroll-Detail": "not a JSON object:   X-Injected: 1  ?", "Nats-Msg-Id": "HITS:812:3", "Tallyroll-Part": "",
+		"Tallyroll-Detail": "not a JSON object:   X-Injected: 1  ?", "Nats-Msg-Id": "HITS:812:3", "Tallyroll-Encoding": "", "Tallyroll-Body-Size": "",
 		"Tallyroll-Namespace": "tallyroll",
 	} {
 		require.Equal(t, want, m.Header.Get(header))
 	}
 	// Of another namespace, it is another message on another subject.
 	r.Namespace = "shop_2.eu"
-	messages, err = r.Messages(1 << 20)
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d messages, %v", len(messages), err)
-	}
-	if m := messages[0]; m.Subject != "hits_rejected.HITS.shop__2_-eu" || m.Header.Get("Nats-Msg-Id") != "shop__2_-eu/HITS:812:3" || m.Header.Get("Tallyroll-Namespace") != "shop_2.eu" {
+	m, err = r.Message(1 << 20)
+	require.NoError(t, err)
+	if m.Subject != "hits_rejected.HITS.shop__2_-eu" || m.Header.Get("Nats-Msg-Id") != "shop__2_-eu/HITS:812:3" || m.Header.Get("Tallyroll-Namespace") != "shop_2.eu" {
 		t.Errorf("%s, %v", m.Subject, m.Header)
 	}
 }
@@ -65,17 +62,15 @@ func TestRejectTellsTheCounterOfTheSubject(t *testing.T) {
 	for counter, want := range map[string]string{"shop.cart": "shop.cart", strings.Repeat("x", 513): "", "a\x01": ""} {
 		r := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
 		r.Counter = counter
-		messages, err := r.Messages(1 << 20)
-		if err != nil || messages[0].Header.Get("Tallyroll-Counter") != want {
-			t.Errorf("%q: %v, %v", counter, messages, err)
-		}
+		m, err := r.Message(1 << 20)
+		require.NoError(t, err)
+		require.Equal(t, want, m.Header.Get("Tallyroll-Counter"))
 	}
 	r := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLate, Body: []byte("{}")})
 	r.Counter = strings.Repeat("x", 512)
-	messages, err := r.Messages(1 << 10)
-	if err != nil || len(messages) != 1 || messages[0].Header.Get("Tallyroll-Counter") != "" {
-		t.Errorf("where it leaves too little room: %v, %v", messages, err)
-	}
+	m, err := r.Message(1 << 10)
+	require.NoError(t, err)
+	require.Empty(t, m.Header.Get("Tallyroll-Counter"), "where it leaves too little room")
 }
 
 // The reject owns its bytes: the decoder's are gone with the next message.
@@ -87,54 +82,52 @@ func TestRejectOwnsItsBody(t *testing.T) {
 	require.Equal(t, "bad", string(r.Body))
 }
 
-// Whatever fits into a message of NATS can be rejected: the headers take what is
-// left, and the body goes into as many parts as that makes.
-func TestRejectOfAnySizeFitsIntoParts(t *testing.T) {
+// Whatever fits into a message of NATS can be rejected: the headers take what is left, and the body is
+// compressed, or cut if that does not help.
+func TestRejectOfAnySizeFits(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("S", 255) // the longest name of a stream
+	noise := func(n int) []byte {
+		body := make([]byte, n)
+		_, err := rand.NewChaCha8([32]byte{}).Read(body)
+		require.NoError(t, err)
+		return body
+	}
+	text := func(n int) []byte { return fmt.Appendf(nil, "%x", noise(n/2)) }
 	for _, test := range []struct {
-		maxPayload, body int
-		stream           string
-		parts            int // 0: several
+		maxPayload int
+		body       []byte
+		stream     string
+		zstd, cut  bool
 	}{
-		{16 << 10, 0, "HITS", 1}, {16 << 10, 1, "HITS", 1}, {16 << 10, 15 << 10, "HITS", 1}, {16 << 10, 16 << 10, "HITS", 2},
-		{1 << 10, 0, "HITS", 1}, {1 << 10, 400, "HITS", 1}, {1 << 10, 1 << 10, "HITS", 0}, {1 << 10, 1 << 10, long, 0}, {1 << 10, 0, long, 1},
-		{512, 512, "HITS", 0},
+		{16 << 10, nil, "HITS", false, false}, {16 << 10, noise(15 << 10), "HITS", false, false},
+		{16 << 10, text(16 << 10), "HITS", true, false}, {16 << 10, noise(16 << 10), "HITS", false, true},
+		{1 << 10, text(400), "HITS", false, false}, {1 << 10, bytes.Repeat([]byte("{},"), 340), long, true, false},
+		{1 << 10, noise(1 << 10), long, false, true}, {512, noise(512), "HITS", false, true},
 	} {
-		body := make([]byte, test.body)
-		for i := range body {
-			body[i] = byte(i * 7)
-		}
-		r := New(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: body})
+		r := New(test.stream, 1<<60, time.Now().UnixNano(), hit.Reject{Reason: hit.TooLarge, Detail: strings.Repeat("dü", 500), Item: 9999, Body: test.body})
 		r.Namespace, r.Trace = "tallyroll", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-		messages, err := r.Messages(test.maxPayload)
-		if err != nil || len(messages) != test.parts && test.parts > 0 || len(messages) < 2 && test.parts == 0 {
-			t.Errorf("%d of %d bytes: %d parts, want %d: %v", test.body, test.maxPayload, len(messages), test.parts, err)
-			continue
+		m, err := r.Message(test.maxPayload)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(m.Data)+HeaderSize(m.Header)+len(namesakeSuffix(m.Header)), test.maxPayload)
+		require.Equal(t, test.zstd, m.Header.Get("Tallyroll-Encoding") == "zstd")
+		require.Equal(t, test.zstd || test.cut, m.Header.Get("Tallyroll-Body-Size") != "")
+		body, size := BodyOf(m.Header, m.Data)
+		require.Equal(t, len(test.body), size)
+		require.True(t, bytes.HasPrefix(test.body, body))
+		require.True(t, test.cut || len(body) == size)
+		require.Equal(t, test.stream+":1152921504606846976:9999", m.Header.Get("Nats-Msg-Id"))
+		if test.maxPayload > 1<<10 {
+			require.Equal(t, r.Trace, m.Header.Get("traceparent"))
 		}
-		var joined []byte
-		ids := map[string]bool{}
-		for i, m := range messages {
-			joined = append(joined, m.Data...)
-			ids[m.Header.Get("Nats-Msg-Id")] = true
-			if size := len(m.Data) + HeaderSize(m.Header) + len(namesakeSuffix(m.Header)); size > test.maxPayload {
-				t.Errorf("%d of %d bytes: part %d has %d bytes with its headers", test.body, test.maxPayload, i+1, size)
-			}
-			if want := fmt.Sprintf("%d/%d", i+1, len(messages)); len(messages) > 1 && m.Header.Get("Tallyroll-Part") != want {
-				t.Errorf("part %q, want %q", m.Header.Get("Tallyroll-Part"), want)
-			}
-			if got := m.Header.Get("traceparent"); got != r.Trace && test.maxPayload > 1<<10 {
-				t.Errorf("%d of %d bytes: part %d has the traceparent %q", test.body, test.maxPayload, i+1, got)
-			}
-			if detail := m.Header.Get("Tallyroll-Detail"); !utf8.ValidString(detail) || detail == "" {
-				t.Errorf("detail %q", detail)
-			}
-		}
-		if first := messages[0].Header.Get("Nats-Msg-Id"); !bytes.Equal(joined, body) || len(ids) != len(messages) || first != test.stream+":1152921504606846976:9999" {
-			t.Errorf("%d bytes: the parts have %d bytes and ids %v", test.body, len(joined), ids)
+		if detail := m.Header.Get("Tallyroll-Detail"); !utf8.ValidString(detail) || detail == "" {
+			t.Errorf("detail %q", detail)
 		}
 	}
-	if _, err := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge}).Messages(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
+	if body, size := BodyOf(nats.Header{"Tallyroll-Encoding": {"zstd"}}, []byte("not a frame")); body != nil || size == 0 {
+		t.Errorf("what no worker has encoded: %q of %d bytes", body, size)
+	}
+	if _, err := New("HITS", 1, 1, hit.Reject{Reason: hit.TooLarge}).Message(200); err == nil || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("where nothing fits: %v", err)
 	}
 }
@@ -152,9 +145,7 @@ func TestRejectsFitIntoASmallMaxPayload(t *testing.T) {
 	if stored, err := Publish(ctx, js, hit.DefaultNamespace, []Reject{r}); err != nil || stored != 1 {
 		t.Fatalf("%d stored: %v", stored, err)
 	}
-	if got := rejectsStored(t, js); got < 2 {
-		t.Errorf("%d messages", got)
-	}
+	require.EqualValues(t, 1, rejectsStored(t, js))
 }
 
 func rejectsStored(t *testing.T, js jetstream.JetStream) uint64 {
@@ -186,8 +177,8 @@ func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	for _, c := range []struct {
 		incarnation int64
 		want        uint64 // messages in the end
-	}{{1, 1202}, {1, 1202}, {2, 2404}, {2, 2404}, {1, 2404}} {
-		rejects := []Reject{New("HITS", 1, c.incarnation, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // in two parts
+	}{{1, 1201}, {1, 1201}, {2, 2402}, {2, 2402}, {1, 2402}} {
+		rejects := []Reject{New("HITS", 1, c.incarnation, hit.Reject{Reason: hit.TooLarge, Detail: "large", Body: bytes.Repeat([]byte("x"), 64<<10)})} // compressed
 		for i := range 1200 {                                                                                                                          // more than go out at once
 			rejects = append(rejects, New("HITS", uint64(2+i/3), c.incarnation, hit.Reject{Reason: hit.BadKey, Detail: "bad", Item: i % 3, Body: []byte("{}")}))
 		}
@@ -195,7 +186,7 @@ func TestRejectsAreStoredOncePerIncarnation(t *testing.T) {
 	}
 	handle, err := js.Stream(t.Context(), Stream)
 	require.NoError(t, err)
-	msg, err := handle.GetMsg(t.Context(), 1202)
+	msg, err := handle.GetMsg(t.Context(), 1201)
 	require.NoError(t, err)
 	require.Equal(t, []string{"hits_rejected.HITS", "HITS:401:2", "{}"}, []string{msg.Subject, msg.Header.Get("Nats-Msg-Id"), string(msg.Data)})
 }

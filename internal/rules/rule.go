@@ -76,14 +76,9 @@ func Schema() yamlfile.Schema { return yamlfile.List(ruleForm.Schema(), MaxRules
 
 // readRule reads subject before what refers to it: templates name its wildcards by number.
 func readRule(node *yaml.Node, stored bool) (*rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", ruleForm.Names()...)
+	fields, err := ruleForm.Read(node, "a rule")
 	if err != nil {
 		return nil, err
-	}
-	for _, name := range []string{"stream", "subject", "count"} {
-		if fields[name] == nil {
-			return nil, fileErrorf(node.Line, "%s: missing: a rule needs stream, subject and count", name)
-		}
 	}
 	r := &rule{line: node.Line, stored: stored, format: Formats[0]}
 	for _, read := range []struct {
@@ -239,12 +234,9 @@ func (r *rule) readCount(node *yaml.Node) error {
 	}
 	lines := make(map[string]int)
 	for _, entry := range node.Content {
-		fields, err := yamlfile.Fields(entry, "a counter", counterForm.Names()...)
+		fields, err := counterForm.Read(entry, "a counter")
 		if err != nil {
 			return err
-		}
-		if fields["key"] == nil {
-			return fileErrorf(entry.Line, "key: missing: a counter needs a key")
 		}
 		key, err := readText("key", fields["key"])
 		if err != nil {

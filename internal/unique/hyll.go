@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// HeaderSize is how many bytes come before the registers.
-const HeaderSize = 16
+// headerSize is how many bytes come before the registers.
+const headerSize = 16
 
 // Redis's HyperLogLog is a STRING: "HYLL", a byte for the encoding, three unused ones, and eight in which
 // PFCOUNT caches its last result.
@@ -14,16 +14,16 @@ const (
 	magic     = "HYLL"
 	dense     = 0 // six bits per register, the lowest of a byte first
 	sparse    = 1 // runs, see decodeSparse
-	denseSize = HeaderSize + Registers*rankBits/8
+	denseSize = headerSize + Registers*rankBits/8
 )
 
 // ErrNotHYLL means that a text is not a HyperLogLog of Redis.
 var ErrNotHYLL = errors.New("not a Redis HyperLogLog")
 
-// CheckHeader returns ErrNotHYLL unless PFADD accepts the first HeaderSize bytes of a text, in an encoding
+// checkHeader returns ErrNotHYLL unless PFADD accepts the first headerSize bytes of a text, in an encoding
 // that Decode reads.
-func CheckHeader(text string) error {
-	if len(text) < HeaderSize || text[:len(magic)] != magic {
+func checkHeader(text string) error {
+	if len(text) < headerSize || text[:len(magic)] != magic {
 		return ErrNotHYLL
 	}
 	// https://github.com/redis/redis/pull/15307 adds an encoding, which is off by default.
@@ -36,18 +36,18 @@ func CheckHeader(text string) error {
 
 // Decode reads the registers of a HyperLogLog as GET returns it. Errors are ErrNotHYLL.
 func Decode(text string) (*Sketch, error) {
-	if err := CheckHeader(text); err != nil {
+	if err := checkHeader(text); err != nil {
 		return nil, err
 	}
 	if text[len(magic)] == sparse {
-		return decodeSparse(text[HeaderSize:])
+		return decodeSparse(text[headerSize:])
 	}
 	if len(text) != denseSize {
 		return nil, fmt.Errorf("%w: %d bytes in place of %d", ErrNotHYLL, len(text), denseSize)
 	}
 	s := new(Sketch)
 	s.makeDense()
-	body := text[HeaderSize:]
+	body := text[headerSize:]
 	for i := range Registers {
 		bit := i * rankBits
 		pair := uint(body[bit/8])

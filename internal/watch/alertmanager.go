@@ -117,7 +117,7 @@ func (a *alertSync) postAlerts(ctx context.Context, alerts []alert) error {
 			}
 			bounded, cancel := context.WithTimeout(ctx, a.timeout)
 			defer cancel()
-			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Alertmanager,
+			r, err := http.NewRequestWithContext(bounded, http.MethodPost, strings.TrimRight(a.target.Address,
 				"/")+"/api/v2/alerts", bytes.NewReader(body))
 			if err != nil {
 				return errors.New("the URL is invalid")

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -23,7 +22,6 @@ type cache struct {
 	states           map[string]*entry // by subject; entries are replaced, never changed
 	heartbeatSeq     uint64
 	heartbeat        heartbeat
-	heartbeatData    []byte
 	heartbeatReadAt  time.Time         // of the last process that reached Redis, by this machine's clock
 	leases           map[string]*lease // by target; leases are replaced, never changed
 	newestSeq        uint64            // the highest applied sequence
@@ -62,13 +60,17 @@ func (c *cache) setNow(stored time.Time) {
 func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.applyLocked(subject, data, seq, stored)
+}
+
+func (c *cache) applyLocked(subject string, data []byte, seq uint64, stored time.Time) {
 	c.newestSeq = max(c.newestSeq, seq)
 	kind, target := c.splitSubject(subject)
 	switch kind {
 	case history.HeartbeatKind:
 		var h heartbeat
 		if seq > c.heartbeatSeq && json.Unmarshal(data, &h) == nil {
-			c.heartbeatSeq, c.heartbeat, c.heartbeatData, c.unpublished = seq, h, data, nil
+			c.heartbeatSeq, c.heartbeat, c.unpublished = seq, h, nil
 			if !h.NoRedis {
 				c.heartbeatReadAt = time.Now()
 			}
@@ -76,7 +78,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 		c.removeIdleKeys(stored)
 	case "delivery":
 		if known := c.leases[target]; known == nil || known.seq < seq {
-			read := &lease{seq: seq, data: data, readAt: time.Now()}
+			read := &lease{seq: seq, readAt: time.Now()}
 			_ = json.Unmarshal(data, &read.progress) // a foreign message leaves it empty
 			read.progress.clamp(seq)
 			c.leases[target] = read
@@ -86,7 +88,7 @@ func (c *cache) apply(subject string, data []byte, seq uint64, stored time.Time)
 		if known != nil && (known.seq > seq || known.seq == seq && stored.IsZero()) {
 			return
 		}
-		e := &entry{Record{}, seq, stored, false}
+		e := &entry{Record{}, seq, stored}
 		if stored.IsZero() {
 			e.stored = c.nowLocked()
 		}
@@ -114,19 +116,6 @@ func (c *cache) copyStates() map[string]*entry {
 	return maps.Clone(c.states)
 }
 
-// collectLost returns the states to store again in a rolled-back stream: per key the later one of this copy
-// and of previous, which earlier roll-backs lost.
-func (c *cache) collectLost(previous []*entry) []*entry {
-	known := c.copyStates()
-	for _, lost := range previous {
-		subject := stateSubject(c.namespace, lost.Rule, lost.Key)
-		if current := known[subject]; current == nil || current.At.Before(lost.At) {
-			known[subject] = lost
-		}
-	}
-	return slices.Collect(maps.Values(known))
-}
-
 // setUnpublished keeps changes that NATS did not store, until the next heartbeat. Only Alertmanager gets
 // them, because it must be notified at once and tolerates repetition.
 func (c *cache) setUnpublished(drafts []draft) {
@@ -134,7 +123,7 @@ func (c *cache) setUnpublished(drafts []draft) {
 	defer c.mu.Unlock()
 	c.unpublished = make(map[string]*entry, len(drafts))
 	for _, d := range drafts {
-		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked(), false}
+		c.unpublished[d.subject] = &entry{d.Record, d.expectedSeq, c.nowLocked()}
 	}
 }
 
@@ -169,32 +158,10 @@ func (c *cache) listTargets() []string {
 	return slices.Sorted(maps.Keys(c.leases))
 }
 
-// splitSubject splits a subject into its kind, as in buildSubject, and the target, or rule and key.
+// splitSubject splits a subject into its kind, and the target, or rule and key.
 func (c *cache) splitSubject(subject string) (kind, rest string) {
 	kind, rest, _ = strings.Cut(strings.TrimPrefix(subject, history.Subject(c.namespace, "")), ".")
 	return kind, rest
-}
-
-// lastMessage returns the sequence of the subject's last applied message, or 0, and its data, which the cache
-// keeps of heartbeats and leases only. The caller holds mu.
-func (c *cache) lastMessage(subject string) (seq uint64, data []byte) {
-	kind, target := c.splitSubject(subject)
-	switch known := c.leases[target]; {
-	case kind == history.HeartbeatKind:
-		return c.heartbeatSeq, c.heartbeatData
-	case kind == "delivery" && known != nil:
-		return known.seq, known.data
-	case c.states[subject] != nil:
-		return c.states[subject].seq, nil
-	}
-	return 0, nil
-}
-
-func (c *cache) isRemoved(subject string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.states[subject]
-	return known != nil && known.removed
 }
 
 // check returns the highest applied sequence, and whether the stream lacks an applied message.
@@ -207,44 +174,34 @@ func (c *cache) check() (newestSeq uint64, rolledBack bool) {
 // applyPublished applies a message that this process has published. If its sequence is not above
 // newestBefore, the newest one when it was sent, the stream is an older copy.
 func (c *cache) applyPublished(subject string, data []byte, seq, newestBefore uint64) {
-	c.apply(subject, data, seq, time.Time{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.applyLocked(subject, data, seq, time.Time{})
 	c.rolledBack = c.rolledBack || seq <= newestBefore
 }
 
-// applyReread applies a subject's last message. If a later one was applied, or another one of its sequence,
-// the stream is an older copy.
+// applyReread applies a subject's last message. If a later one was applied, the stream is an older copy. Both
+// are one step, because a heartbeat that is applied in between may remove an idle state.
 func (c *cache) applyReread(subject string, data []byte, seq uint64, stored time.Time) {
-	c.apply(subject, data, seq, stored)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, knownData := c.lastMessage(subject)
-	c.rolledBack = c.rolledBack || known > seq || known == seq && knownData != nil && !bytes.Equal(knownData, data)
+	c.applyLocked(subject, data, seq, stored)
+	known := c.heartbeatSeq
+	switch kind, target := c.splitSubject(subject); {
+	case kind == "delivery":
+		known = c.leases[target].seq
+	case kind == "state":
+		known = c.states[subject].seq
+	}
+	c.rolledBack = c.rolledBack || known > seq
 }
 
-// isLast reports whether the subject's last applied message has this sequence, and the stream was not rolled
-// back.
-func (c *cache) isLast(subject string, seq uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, _ := c.lastMessage(subject)
-	return known == seq && !c.rolledBack
-}
-
-// removeSubject removes a subject that the stream, whose first sequence is firstSeq, lacks. It keeps a live
-// state, which is then stored again, and a target's progress. If neither age nor the stream's limits can have
-// removed the message, the stream is an older copy. A state that is older than the last heartbeat was removed
-// by an operator: states are reread after a heartbeat was stored, which finds an older copy first.
-func (c *cache) removeSubject(subject string, firstSeq uint64) {
+// removeSubject removes a subject that the stream lacks: an operator or a limit has removed its messages. It
+// keeps a target's progress.
+func (c *cache) removeSubject(subject string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kind, target := c.splitSubject(subject)
-	known, _ := c.lastMessage(subject)
-	if known > 0 && known >= firstSeq && (kind != "state" || known >= c.heartbeatSeq) {
-		c.rolledBack = true
-		return
-	}
 	c.removeState(subject)
 	switch known := c.leases[target]; {
 	case kind == history.HeartbeatKind:
@@ -254,10 +211,11 @@ func (c *cache) removeSubject(subject string, firstSeq uint64) {
 	}
 }
 
-// removeState removes a state, or marks it as removed from the stream if it is live. The caller holds mu.
+// removeState removes a state, or keeps it without a sequence if it is live, so that it is stored again. The
+// caller holds mu.
 func (c *cache) removeState(subject string) {
 	if e := c.states[subject]; e != nil && e.isLive() {
-		c.states[subject] = &entry{e.Record, e.seq, e.stored, true}
+		c.states[subject] = &entry{e.Record, 0, e.stored}
 		return
 	}
 	delete(c.states, subject)
@@ -270,7 +228,7 @@ func (c *cache) setStreamInfo(info *jetstream.StreamInfo) {
 	defer c.mu.Unlock()
 	c.maxAge, c.maxPerSubject = info.Config.MaxAge, int(info.Config.MaxMsgsPerSubject)
 	for subject, e := range c.states {
-		if e.seq < info.State.FirstSeq && !e.removed {
+		if e.seq < info.State.FirstSeq {
 			c.removeState(subject)
 		}
 	}
@@ -283,22 +241,8 @@ func (c *cache) limits() (maxAge time.Duration, maxPerSubject int) {
 	return c.maxAge, c.maxPerSubject
 }
 
-// inherit takes over live states and the targets' progress from the copy of the last session, as if they were
-// removed from the stream. What the stream still has replaces them when it is read.
-func (c *cache) inherit(last *stateStream, withStates bool) {
-	last.mu.Lock()
-	defer last.mu.Unlock()
-	for target, l := range last.leases {
-		c.leases[target] = &lease{progress: l.progress, readAt: l.readAt}
-	}
-	for subject, e := range last.states {
-		if withStates && e.isLive() {
-			c.states[subject] = &entry{e.Record, e.seq, e.stored, true}
-		}
-	}
-}
-
 // renew returns the record that stores a live state again. It notifies only targets that were not notified.
+// Those of a record that the stream lacks are unknown, so it notifies none.
 func (c *cache) renew(e *entry) Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()

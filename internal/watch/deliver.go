@@ -23,9 +23,6 @@ const (
 	maxRetryAfter = time.Hour
 	// maxWaiting bounds the changes waiting for one target, some 40 MB. At the bound, reading pauses.
 	maxWaiting = 50_000
-	// renewalGrace is how long a session keeps changes in the progress that it has not met in the stream: if an
-	// operator has removed them, the leader stores them again, for the targets that lack them, within seconds.
-	renewalGrace = 30 * time.Second
 )
 
 // delivery delivers changes to one target while this process has the target's lease. The lease is the
@@ -45,17 +42,12 @@ type delivery struct {
 	log      zerolog.Logger
 }
 
-// openProgress stores the progress of a new target, which starts after the stream's message last, or of one
-// whose progress the stream has lost.
+// openProgress stores the progress of a new target, which starts after the stream's message last.
 func (d *delivery) openProgress(ctx context.Context, last uint64) error {
 	kind := "delivery." + d.target.Name
 	err := d.stream.reread(ctx, history.Subject(d.stream.namespace, kind))
 	if current := d.stream.readLease(d.target.Name); err == nil && (current.seq == 0 || current.Gone) {
-		start := progress{Cursor: last}
-		if !current.Gone && !current.readAt.IsZero() { // the stream has lost the progress
-			start.Cursor, start.Waiting = min(last, current.Cursor), current.Waiting
-		}
-		err = d.stream.replaceMessage(ctx, kind, start, current.seq)
+		err = d.stream.replaceMessage(ctx, kind, progress{Cursor: last}, current.seq)
 	}
 	if err != nil && !errors.Is(err, errConflict) { // another process may have been first
 		return fmt.Errorf("store the progress of target %s: %w", d.target.Name, err)
@@ -93,10 +85,9 @@ func (d *delivery) isVacant(current lease) bool {
 // deliver acquires the lease, and delivers until it is lost, or ctx ends.
 func (d *delivery) deliver(ctx context.Context, current lease) error {
 	session := &deliverySession{
-		delivery: d, start: current.progress, startedAt: time.Now(), cursor: current.Cursor, leaseSeq: current.seq,
-		queues: make(map[string][]*entry), met: make(map[uint64]bool), progressChanged: make(chan struct{}, 1),
-		spaceFreed: make(chan struct{}, 1), firstSlots: make(chan struct{}, maxConcurrent),
-		retrySlots: make(chan struct{}, maxConcurrent),
+		delivery: d, start: current.progress, cursor: current.Cursor, leaseSeq: current.seq,
+		queues: make(map[string][]*entry), progressChanged: make(chan struct{}, 1), spaceFreed: make(chan struct{}, 1),
+		firstSlots: make(chan struct{}, maxConcurrent), retrySlots: make(chan struct{}, maxConcurrent),
 	}
 	if err := session.storeProgress(ctx, d.process); err != nil {
 		return err
@@ -118,20 +109,16 @@ func (d *delivery) deliver(ctx context.Context, current lease) error {
 type deliverySession struct {
 	*delivery
 	start                       progress
-	startedAt                   time.Time
 	firstSlots, retrySlots      chan struct{} // slots of first attempts, and of those after one that failed
 	progressChanged, spaceFreed chan struct{} // have a value if the progress is to be stored, and if fewer changes wait
 
 	mu            sync.Mutex
 	cursor        uint64              // the last message that was read, or that of start if it is later
 	readSeq       uint64              // the last message that was read
-	readStored    time.Time           // and when the server stored it
-	met           map[uint64]bool     // of start.Waiting: read from the stream, also as stored again
 	queues        map[string][]*entry // waiting changes by subject; the first is being delivered
 	waiting       int                 // changes in queues
 	silentSince   time.Time           // since when the target has not answered; zero: it has
 	leaseStoredAt time.Time           // when the lease was last stored
-	reconnects    uint64              // of the connection to NATS when the lease was stored
 	warnedAt      time.Time           // when a failure was last logged
 
 	storeMu  sync.Mutex
@@ -144,7 +131,7 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 	s.mu.Lock()
 	p := progress{By: process, Cursor: s.cursor}
 	for _, seq := range s.start.Waiting {
-		if seq > s.readSeq || !s.met[seq] && time.Since(s.startedAt) < renewalGrace {
+		if seq > s.readSeq {
 			p.Waiting = append(p.Waiting, seq)
 		}
 	}
@@ -153,50 +140,26 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 			p.Waiting = append(p.Waiting, e.seq)
 		}
 	}
-	began, reconnects := time.Now(), s.stream.js.Conn().Stats().Reconnects
-	verify, readStored := p.Cursor > s.leaseSeq && reconnects != s.reconnects, s.readStored
 	s.mu.Unlock()
 	slices.Sort(p.Waiting)
 	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if verify { // an older copy may have the lease, and not the changes that were read since
-		if err := s.stream.verify(bounded, p.Cursor, readStored); err != nil {
-			return err
-		}
-	}
-	kind := "delivery." + s.target.Name
-	err := s.stream.replaceMessage(bounded, kind, p, s.leaseSeq)
-	if errors.Is(err, errConflict) && s.holdsLease() {
-		// No process can have acquired it since. If the stream has lost it, or another process has opened the
-		// progress for that reason, what waits here is not lost with it.
-		if current := s.stream.readLease(s.target.Name); current.seq == 0 || current.By == "" && !current.Gone {
-			err = s.stream.replaceMessage(bounded, kind, p, current.seq)
-		}
-	}
-	if err != nil {
+	began := time.Now()
+	if err := s.stream.replaceMessage(bounded, "delivery."+s.target.Name, p, s.leaseSeq); err != nil {
 		return err
 	}
 	s.leaseSeq = s.stream.readLease(s.target.Name).seq
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaseStoredAt, s.reconnects = began, reconnects
+	s.leaseStoredAt = began
 	return nil
 }
 
-// holdsLease reports whether this process has stored the lease lately, over the current connection. After a
-// reconnect, NATS may have an older copy of the stream.
+// holdsLease reports whether this process has stored the lease lately.
 func (s *deliverySession) holdsLease() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.leaseStoredAt) < s.timeouts.lease/2 && s.reconnects == s.stream.js.Conn().Stats().Reconnects &&
-		s.stream.js.Conn().IsConnected()
-}
-
-// hasReconnected reports whether the connection is another one than when the lease was stored.
-func (s *deliverySession) hasReconnected() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reconnects != s.stream.js.Conn().Stats().Reconnects
+	return time.Since(s.leaseStoredAt) < s.timeouts.lease/2
 }
 
 // keepLease stores the progress when it changes, and often enough to keep the lease.
@@ -251,15 +214,9 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 		return fmt.Errorf("read the stream of states: %w", err)
 	}
 	return history.Read(ctx, consumer, func(m jetstream.Msg, meta *jetstream.MsgMetadata) {
-		if s.hasReconnected() { // if the stream is an older copy now, the consumer has skipped some of its messages
-			if err := s.storeProgress(ctx, s.process); err != nil {
-				group.Go(func() error { return err })
-				return
-			}
-		}
-		// If NATS loses a delivered change, this process has it, though it may not have followed the stream so far.
+		// The progress covers it, so the cache must have it, too, to notice if NATS loses it.
 		s.stream.apply(m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
-		e := &entry{Record{}, meta.Sequence.Stream, meta.Timestamp, false}
+		e := &entry{Record{}, meta.Sequence.Stream, meta.Timestamp}
 		_ = json.Unmarshal(m.Data(), &e.Record) // a foreign message concerns no target
 		if s.enqueue(m.Subject(), e) {
 			group.Go(func() error { return s.deliverQueue(ctx, m.Subject()) })
@@ -278,12 +235,7 @@ func (s *deliverySession) readChanges(ctx context.Context, group *errgroup.Group
 func (s *deliverySession) enqueue(subject string, e *entry) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cursor, s.readSeq, s.readStored = max(s.cursor, e.seq), e.seq, e.stored
-	for _, seq := range []uint64{e.seq, e.change().Seq} {
-		if _, waits := slices.BinarySearch(s.start.Waiting, seq); waits {
-			s.met[seq] = true
-		}
-	}
+	s.cursor, s.readSeq = max(s.cursor, e.seq), e.seq
 	if s.start.includes(e.seq) || !s.isRecipient(&e.Record) {
 		return false
 	}

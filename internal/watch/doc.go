@@ -27,8 +27,8 @@
 // # What can go wrong
 //
 // If the reply to a publish is lost, the process reads from the stream whether it was stored, and the next
-// evaluation continues from there. If the stream is deleted or replaced, the session ends, and states
-// restart. If it is an older copy of itself, the next session stores again what the copy lacks.
+// evaluation continues from there. If the stream is deleted, replaced, or an older copy of itself, the
+// session ends, and the next one continues with what the stream has then.
 //
 // # Goroutines
 //

@@ -13,17 +13,16 @@ import (
 
 // evaluator evaluates all rules at each tick while it leads. It belongs to one goroutine.
 type evaluator struct {
-	stream     *stateStream
-	querier    querier
-	ruleSet    *RuleSet
-	process    string // unique among processes
-	interval   time.Duration
-	timeouts   timeouts
-	maxStates  int
-	runCtx     context.Context // of the process: if it ends, leadership is released
-	metrics    *metrics
-	log        zerolog.Logger
-	lostStates []*entry // states that a rolled-back stream lacks
+	stream    *stateStream
+	querier   querier
+	ruleSet   *RuleSet
+	process   string // unique among processes
+	interval  time.Duration
+	timeouts  timeouts
+	maxStates int
+	runCtx    context.Context // of the process: if it ends, leadership is released
+	metrics   *metrics
+	log       zerolog.Logger
 
 	startedAt         time.Time // when this process could first have received a heartbeat
 	leaderSince       time.Time // since when this process leads; zero: it does not
@@ -80,7 +79,6 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.leaderSince = time.Time{}
 		e.metrics.resetLeaderGauges()
 		e.compareFiles(leader)
-		e.restoreLostStates(ctx, e.stream.copyStates()) // the leader may never have read them
 		return
 	}
 	base := e.readBaseline()
@@ -127,50 +125,11 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.problems.recovered(e.log, "evaluation recovered")
 		e.metrics.observeEvaluation(began)
 	}
-	if len(e.lostStates) > 0 {
-		e.restoreLostStates(ctx, base.states)
-		return // the next evaluation continues from there
-	}
-	if base.removed > 0 {
-		e.log.Warn().Int("states", base.removed).Msg("the stream lacks current states, which an operator or a limit " +
-			"has removed: they are stored again")
-	}
 	e.publishChanges(ctx, began, e.planChanges(base, current))
-	e.checkRecords(ctx, base)
 	e.metrics.setStates(e.stream.copyStates())
 	if !e.targetsEnded && time.Since(e.leaderSince) >= e.timeouts.orphanGrace {
 		e.endRemovedTargets(ctx)
 	}
-}
-
-// restoreLostStates publishes what a rolled-back stream lacks. Targets are notified again, with new ids.
-func (e *evaluator) restoreLostStates(ctx context.Context, current map[string]*entry) {
-	if len(e.lostStates) == 0 {
-		return
-	}
-	var drafts []draft
-	for _, lost := range e.lostStates {
-		subject := stateSubject(e.stream.namespace, lost.Rule, lost.Key)
-		known := current[subject]
-		if known == nil {
-			known = &entry{}
-		}
-		if restored, needed := lost.restore(&known.Record); needed {
-			drafts = append(drafts, draft{subject, known.expectedSeq(), restored})
-		}
-	}
-	bounded, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	stored, conflicts, err := e.stream.publishRecords(bounded, drafts)
-	e.metrics.changes.Add(float64(stored))
-	if err != nil {
-		e.problems.warn(e.log, err, "lost changes not stored again: retrying")
-	}
-	if err != nil || conflicts > 0 {
-		return // the next tick compares them with what the stream has now
-	}
-	e.lostStates = nil
-	e.log.Warn().Int("changes", stored).Msg("the stream was rolled back: lost changes are stored and delivered again")
 }
 
 // endRemovedTargets ends the deliveries to targets that the file lacks, or that are Alertmanagers now.
@@ -180,7 +139,7 @@ func (e *evaluator) endRemovedTargets(ctx context.Context) {
 	e.targetsEnded = true
 	for _, name := range e.stream.listTargets() {
 		current := e.stream.readLease(name)
-		if t := e.ruleSet.findTarget(name); t != nil && t.Alertmanager == "" || current.Gone {
+		if t := e.ruleSet.findTarget(name); t != nil && t.kind.newNotifier != nil || current.Gone {
 			continue
 		}
 		if err := e.stream.replaceMessage(bounded, "delivery."+name, progress{Gone: true}, current.seq); err != nil {
@@ -219,20 +178,13 @@ func (e *evaluator) estimateRedisTime() int64 {
 type baseline struct {
 	states       map[string]*entry
 	activeByRule map[string][]string // by rule: the keys whose state is not idle
-	removed      int                 // states that are not idle, and that the stream lacks
 }
 
 func (e *evaluator) readBaseline() baseline {
-	out := baseline{e.stream.copyStates(), make(map[string][]string), 0}
+	out := baseline{e.stream.copyStates(), make(map[string][]string)}
 	for _, s := range out.states {
-		if !s.isLasting() {
-			continue
-		}
-		if s.Key != "" {
+		if s.isLasting() && s.Key != "" {
 			out.activeByRule[s.Rule] = append(out.activeByRule[s.Rule], s.Key)
-		}
-		if s.removed {
-			out.removed++
 		}
 	}
 	for _, keys := range out.activeByRule {
@@ -264,20 +216,18 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 		previous := known.Record
 		next, changed := previous.advance(s)
 		switch {
-		case known.removed:
-			next, changed = e.stream.renew(known), true // the next evaluation continues from there
 		case changed && s.Rule.hasManyKeys() && s.Key != "" && previous.State.IsIdle() && !next.State.IsIdle():
 			if open[s.Rule] >= share {
 				full[s.Rule] = true
 				return
 			}
 			open[s.Rule]++
-		case !changed && previous.isLive() && e.expiresSoon(known):
-			next, changed = e.stream.renew(known), true // the stream must not expire a lasting state
+		case !changed && previous.isLive() && (known.seq == 0 || e.expiresSoon(known)):
+			next, changed = e.stream.renew(known), true // the stream must have each live state
 		}
 		if changed {
 			next.By = e.process
-			out = append(out, draft{subject, known.expectedSeq(), next})
+			out = append(out, draft{subject, known.seq, next})
 		}
 	}
 	var ruleResults []Result
@@ -299,7 +249,7 @@ func (e *evaluator) planChanges(base baseline, current snapshot) (out []draft) {
 			if s.isLive() && !evaluated[subject] && e.isOrphan(s) {
 				final := s.finish(current.at, "the rule, or this key of it, is not in WATCH_FILE any more")
 				final.By = e.process
-				out = append(out, draft{subject, s.expectedSeq(), final})
+				out = append(out, draft{subject, s.seq, final})
 			}
 		}
 	}
@@ -321,27 +271,6 @@ func (e *evaluator) isOrphan(s *entry) bool {
 func (e *evaluator) expiresSoon(s *entry) bool {
 	maxAge, _ := e.stream.limits()
 	return maxAge > 0 && e.stream.now().Sub(s.stored) > maxAge/2
-}
-
-// recordsPerCheck bounds the records that a tick reads again. A tick must be much shorter than the lease.
-const recordsPerCheck = 20
-
-// checkRecords reads again some of the records of lasting states, drawn at random, and all if one is missing:
-// an operator may have removed them without raising the stream's first sequence. A process remembers such a
-// state, but one that starts later would not know that it must end.
-func (e *evaluator) checkRecords(ctx context.Context, base baseline) {
-	bounded, cancel := context.WithTimeout(ctx, e.interval)
-	defer cancel()
-	checked, isMissing := 0, false
-	for subject, s := range base.states {
-		if !s.isLasting() || s.removed {
-			continue
-		}
-		if checked++; checked > recordsPerCheck && !isMissing || e.stream.reread(bounded, subject) != nil {
-			return
-		}
-		isMissing = isMissing || e.stream.isRemoved(subject)
-	}
 }
 
 // compareFiles warns if the leader has another file.

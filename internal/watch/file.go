@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
-	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
@@ -33,17 +31,13 @@ type RuleSet struct {
 }
 
 type Target struct {
-	Name         string
-	Webhook      string // a URL
-	WebhookFile  string // instead of Webhook: a file that has the URL
-	SecretFile   string // a file of secrets that sign, one per line; empty: nothing is signed
-	Alertmanager string // the base URL of api/v2/alerts
-	NATS         string // a subject
-	States       []history.State
-	line         int
+	Name       string
+	kind       *targetKind
+	Address    string // as the kind has it: a URL, a file that has one, or a subject
+	SecretFile string // a file of secrets that sign, one per line; empty: nothing is signed
+	States     []history.State
+	line       int
 }
-
-func (t *Target) posts() bool { return t.Webhook+t.WebhookFile != "" }
 
 func (t *Target) wants(s history.State) bool {
 	return len(t.States) == 0 || slices.Contains(t.States, s)
@@ -52,9 +46,6 @@ func (t *Target) wants(s history.State) bool {
 const (
 	ruleFields = "name, one of key, prefix, top and all, window, one of above, below and change, and to; and " +
 		"optionally group, each, tz, for, surely and least; or name, limit, above in percent, and to"
-	targetFields = "one of webhook, webhook_file, alertmanager and nats, and optionally states; a webhook also has " +
-		"secret_file"
-
 	defaultLeast = 10 // percentages of fewer hits mean little
 	maxFor       = 31 * 24 * time.Hour
 )
@@ -118,14 +109,10 @@ func parseWithFiles(data []byte, limits limitfile.Set) (*RuleSet, error) {
 		return nil, err
 	}
 	for _, t := range set.Targets {
-		if t.WebhookFile != "" {
-			_, err = (&webhook{urlFile: t.WebhookFile}).readURL()
-		}
-		if err == nil && t.SecretFile != "" {
-			_, err = signBody(t.SecretFile, "", time.Now(), nil)
-		}
-		if err != nil {
-			return nil, yamlfile.Errorf(t.line, "%s: %v", t.Name, err)
+		if w, ok := t.newNotifier(nil).(*webhook); ok {
+			if err := w.checkFiles(); err != nil {
+				return nil, yamlfile.Errorf(t.line, "%s: %v", t.Name, err)
+			}
 		}
 	}
 	return set, nil
@@ -134,7 +121,7 @@ func parseWithFiles(data []byte, limits limitfile.Set) (*RuleSet, error) {
 func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		return nil, yamlfile.Errorf(document.Line, "targets: missing, empty or not a mapping: must be names, "+
-			"each with %s", targetFields)
+			"each with one of %s, and optionally states; a webhook also has secret_file", targetFields())
 	}
 	lines := make(map[string]int)
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -160,39 +147,25 @@ func parseTargets(document, node *yaml.Node) (out []*Target, err error) {
 }
 
 func parseTarget(name string, node *yaml.Node) (*Target, error) {
-	fields, err := yamlfile.SecretFields(node, "the target "+name, form.Target.Names()...)
+	fields, err := form.Target.ReadSecret(node, "the target "+name)
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{
-		Name: name, line: node.Line, Webhook: yamlfile.Value(fields["webhook"]),
-		WebhookFile: yamlfile.Value(fields["webhook_file"]), SecretFile: yamlfile.Value(fields["secret_file"]),
-		Alertmanager: yamlfile.Value(fields["alertmanager"]), NATS: yamlfile.Value(fields["nats"]),
-	}
-	if countNonEmpty(t.Webhook, t.WebhookFile, t.Alertmanager, t.NATS) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a target has exactly one of webhook, webhook_file, alertmanager "+
-			"and nats", name)
-	}
-	for field, address := range map[string]string{"webhook": t.Webhook, "alertmanager": t.Alertmanager} {
-		if address != "" && !isURL(address) {
-			return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: must be %s", name, field, urlHint)
+	t := &Target{Name: name, line: node.Line, SecretFile: yamlfile.Value(fields["secret_file"])}
+	for _, kind := range targetKinds {
+		if address := yamlfile.Value(fields[kind.field]); address != "" {
+			t.kind, t.Address = kind, address
 		}
 	}
-	if strings.Contains(t.WebhookFile, "://") {
-		return nil, yamlfile.Errorf(fields["webhook_file"].Line, "%s: webhook_file: must name a file, not hold the URL",
-			name)
+	if field := t.kind.field; !t.kind.isValid(t.Address) {
+		return nil, yamlfile.Errorf(fields[field].Line, "%s: %s: must %s", name, field, t.kind.must)
 	}
-	if t.SecretFile != "" && !t.posts() {
+	if t.SecretFile != "" && !t.kind.isSigned {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: only a webhook is signed", name)
 	}
 	if strings.HasPrefix(t.SecretFile, secretPrefix) {
 		return nil, yamlfile.Errorf(fields["secret_file"].Line, "%s: secret_file: must name a file, not hold "+
 			"the secret", name)
-	}
-	if t.NATS != "" && (!hit.ValidSubject(t.NATS) || strings.ContainsAny(t.NATS, "*>") ||
-		strings.HasPrefix(t.NATS, history.SubjectPrefix) || strings.HasPrefix(t.NATS, "$")) {
-		return nil, yamlfile.Errorf(fields["nats"].Line, "%s: nats: must be a subject without wildcards that does not "+
-			"begin with %s or $, such as tallyroll.alert", name, history.SubjectPrefix)
 	}
 	for _, s := range yamlfile.Values(fields["states"]) {
 		if !slices.Contains(history.States, history.State(s)) {
@@ -206,31 +179,10 @@ func parseTarget(name string, node *yaml.Node) (*Target, error) {
 
 const secretPrefix = "whsec_"
 
-const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
-
-func isURL(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
-}
-
-func countNonEmpty(texts ...string) (n int) {
-	for _, text := range texts {
-		if text != "" {
-			n++
-		}
-	}
-	return n
-}
-
 func (s *RuleSet) parseRule(node *yaml.Node, limits limitfile.Set) (*Rule, error) {
-	fields, err := yamlfile.Fields(node, "a rule", form.Rule.Names()...)
+	fields, err := form.Rule.Read(node, "a rule")
 	if err != nil {
 		return nil, err
-	}
-	for _, required := range []string{"name", "window", "to"} {
-		if fields[required] == nil && (required != "window" || fields["limit"] == nil) {
-			return nil, yamlfile.Errorf(node.Line, "%s: missing: a rule has %s", required, ruleFields)
-		}
 	}
 	text := func(field string) string { return yamlfile.Value(fields[field]) }
 	fieldErrorf := func(field, format string, args ...any) error {
@@ -239,9 +191,6 @@ func (s *RuleSet) parseRule(node *yaml.Node, limits limitfile.Set) (*Rule, error
 	r := &Rule{Name: text("name"), Key: text("key"), To: yamlfile.Values(fields["to"])}
 	if !form.RuleName.MatchString(r.Name) {
 		return nil, fieldErrorf("name", "%q: must be 1 to 64 letters, digits, underscores and hyphens", r.Name)
-	}
-	if countNonEmpty(text("key"), text("prefix"), text("top"), text("all"), text("limit")) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of key, prefix, top, all and limit", r.Name)
 	}
 	if r.All = fields["all"] != nil; r.All && text("all") != "true" {
 		return nil, fieldErrorf("all", "%q: must be true, for the sum of all hits", text("all"))
@@ -277,7 +226,7 @@ func (s *RuleSet) parseRule(node *yaml.Node, limits limitfile.Set) (*Rule, error
 		}
 	}
 	if fields["limit"] != nil {
-		for _, field := range []string{"window", "tz", "below", "change"} {
+		for _, field := range []string{"tz", "below", "change"} {
 			if fields[field] != nil {
 				return nil, fieldErrorf(field, "not together with limit: the rule has its window, and above in percent")
 			}
@@ -300,9 +249,6 @@ func (s *RuleSet) parseRule(node *yaml.Node, limits limitfile.Set) (*Rule, error
 	case "", "false":
 	default:
 		return nil, fieldErrorf("surely", "%q: must be true or false", text("surely"))
-	}
-	if countNonEmpty(text("above"), text("below"), text("change")) != 1 {
-		return nil, yamlfile.Errorf(node.Line, "%s: a rule has exactly one of above, below and change", r.Name)
 	}
 	for _, kind := range []Kind{Above, Below, ByPercent} {
 		if fields[string(kind)] == nil || fields["limit"] != nil {
@@ -378,14 +324,8 @@ func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mista
 			"\"usage.{limit}.{key}\"} to it", name)
 	}
 	prefix := l.Count.Allowed.Prefix(name)
-	for _, other := range limits {
-		counts := []limit.CounterName{other.Count.Refused, other.Count.Returned, other.Count.WouldRefuse}
-		if other != l {
-			counts = append(counts, other.Count.Allowed)
-		}
-		if slices.ContainsFunc(counts, func(c limit.CounterName) bool {
-			return strings.HasPrefix(c.Prefix(other.Name), prefix)
-		}) {
+	for _, other := range limits { // other meetings of counters are refused by the file
+		if other != l && other.Count.Allowed.Prefix(other.Name) == prefix {
 			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into "+
 				"its count.allowed, and begin no other count like this", name, prefix)
 		}

@@ -16,20 +16,11 @@ func stateSubject(namespace, rule, key string) string {
 	return history.Subject(namespace, "state."+rule+"."+hex.EncodeToString(sum[:16]))
 }
 
-// entry is a record in the stream, or one that was.
+// entry is a record in the stream.
 type entry struct {
 	Record
-	seq     uint64
-	stored  time.Time
-	removed bool // the stream has no message of its subject any more: an operator or a limit removed it
-}
-
-// expectedSeq is the sequence that the next record of the subject must name.
-func (e *entry) expectedSeq() uint64 {
-	if e.removed {
-		return 0
-	}
-	return e.seq
+	seq    uint64 // 0: the stream has no record of its rule and key any more
+	stored time.Time
 }
 
 // change returns where the change was first stored, which gives its id and its age.
@@ -72,7 +63,7 @@ func (p *progress) includes(seq uint64) bool {
 	return seq <= p.Cursor && !waits
 }
 
-// clamp drops what the progress stored at seq says of messages after it: its process had read them before the
+// clamp drops what the progress stored at seq has of messages after it: its process had read them before the
 // stream became an older copy, which has, or will have, others there.
 func (p *progress) clamp(seq uint64) {
 	if p.Cursor >= seq {
@@ -103,6 +94,5 @@ func (p *progress) UnmarshalJSON(data []byte) error {
 type lease struct {
 	progress
 	seq    uint64    // 0: the stream has no progress
-	data   []byte    // as stored
 	readAt time.Time // by this machine's clock
 }

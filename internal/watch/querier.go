@@ -120,9 +120,6 @@ func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func
 
 // checkLayout returns an error if no tier of the layout can answer the rule.
 func (r *Rule) checkLayout(layout window.Layout) error {
-	if r.All && !layout.Sparse {
-		return window.ErrNoSum
-	}
 	now := time.Now().UnixMilli() // any time will do
 	for _, q := range r.questions("") {
 		span, err := q.Span.At(now)
@@ -226,26 +223,12 @@ func refusalReason(err error) string {
 }
 
 func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, error) {
-	out := counterList{asOf: math.MaxInt64}
-	question := read.NamesQuestion{Prefix: prefix}
-	for {
-		question.Limit = q.maxSum + 1 - len(out.counters)
-		page, err := q.reader.Names(ctx, question)
-		if err != nil {
-			return out, err
-		}
-		out.counters = append(out.counters, page.Counters...)
-		// Hits that the clock of NATS dated after Now are not listed yet.
-		out.asOf = min(out.asOf, page.AsOf, page.Now)
-		out.completeSince, out.countingSince = max(out.completeSince, page.CompleteSince), page.CountingSince
-		if len(out.counters) > q.maxSum {
-			return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)},
-				nil
-		}
-		if question.After = page.Next; page.Next == "" {
-			return out, nil
-		}
+	names, err := read.AllNames(ctx, q.reader.Names, read.NamesQuestion{Prefix: prefix}, q.maxSum)
+	if err == nil && len(names.Counters) > q.maxSum {
+		return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)}, nil
 	}
+	return counterList{counters: names.Counters, asOf: names.AsOf, completeSince: names.CompleteSince,
+		countingSince: names.CountingSince}, err
 }
 
 func (q *querier) fetchTop(ctx context.Context, span window.Span, limit int) (counterList, error) {

@@ -241,7 +241,7 @@ func startMember(t *testing.T, url string, c *counters, set *RuleSet, name strin
 	require.NoError(t, err)
 	m.service = &service{
 		settings: Settings{
-			Interval: 50 * time.Millisecond, Timeout: 400 * time.Millisecond, GiveUp: time.Hour, Keep: time.Hour,
+			Interval: 50 * time.Millisecond, Timeout: 2 * time.Second, GiveUp: time.Hour, Keep: time.Hour,
 			Changes: 1e6, Replicas: 1, MaxStates: 1000, MaxSum: 100,
 		},
 		process: name, metrics: newMetrics(), log: zerolog.Nop(), ruleSetChanged: make(chan struct{}, 1),

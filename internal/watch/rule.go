@@ -215,7 +215,7 @@ func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
 	return Undecided, reason
 }
 
-// isLess and more compare hits with those of the previous window, changed by the threshold.
+// isLess and isMore compare hits with those of the previous window, changed by the threshold.
 func (c Condition) isLess(current, previous int64) bool { return c.compare(current, previous) < 0 }
 func (c Condition) isMore(current, previous int64) bool { return c.compare(current, previous) > 0 }
 

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/calendar"
@@ -205,6 +206,20 @@ func TestAnyRunOfVerdictsObeysTheRulesOfStates(t *testing.T) {
 	})
 }
 
+// A rule that comes back after it was removed has no previous state: no process has evaluated it meanwhile.
+func TestRuleThatComesBackHasNoStateBefore(t *testing.T) {
+	t.Parallel()
+	rule := &Rule{Name: "r", Window: window.Last(time.Minute), To: []string{"a"}}
+	for _, was := range []Verdict{Undecided, DoesNotHold, Holds} {
+		for _, is := range []Verdict{Undecided, DoesNotHold, Holds} {
+			r, _ := Record{}.advance(Result{Rule: rule, Key: "k", At: 1000, Verdict: was})
+			next, changed := r.finish(2000, "removed").advance(Result{Rule: rule, Key: "k", At: 3000, Verdict: is})
+			require.True(t, changed, "%v, %v", was, is)
+			require.Empty(t, next.Previous, "%v, %v", was, is)
+		}
+	}
+}
+
 // The targets that received the beginning receive the end, whatever the file lists then.
 func TestTargetsThatReceivedTheBeginningReceiveTheEnd(t *testing.T) {
 	t.Parallel()
@@ -280,14 +295,26 @@ rules:
 		require.Equal(t, want, *set.Rules[i])
 	}
 	for i, want := range []Target{
-		{Name: "ops", Webhook: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
-		{Name: "chat", WebhookFile: "/run/secrets/url"},
-		{Name: "am", Alertmanager: "http://127.0.0.1:9093"},
-		{Name: "bus", NATS: "tallyroll.alert", States: []history.State{history.Firing, history.Resolved}},
+		{Name: "ops", kind: targetKinds[0], Address: "https://example.org/hook", SecretFile: "/run/secrets/hook"},
+		{Name: "chat", kind: targetKinds[1], Address: "/run/secrets/url"},
+		{Name: "am", kind: targetKinds[2], Address: "http://127.0.0.1:9093"},
+		{Name: "bus", kind: targetKinds[3], Address: "tallyroll.alert", States: []history.State{history.Firing, history.Resolved}},
 	} {
 		want.line = 3 + i
 		require.Equal(t, want, *set.Targets[i])
 	}
+}
+
+// Each target that the form allows has a kind.
+func TestKindsOfTargetsAreThoseOfTheForm(t *testing.T) {
+	t.Parallel()
+	var fields []string
+	for _, field := range form.Target {
+		if field.Choice == "target" {
+			fields = append(fields, field.Name)
+		}
+	}
+	require.Equal(t, strings.Join(fields, ", "), targetFields())
 }
 
 // Each error names the line and what is allowed, and quotes no secret.
@@ -300,7 +327,7 @@ limits:
 - {name: all, window: 1d, unlimited: true, count: {allowed: "usage.{limit}.{key}"}}
 - {name: jobs, window: 1m, max: 10, policy: concurrent}
 - {name: shared, window: 1d, max: 10, count: {allowed: "tokens.{key}"}}
-- {name: sharing, window: 1d, max: 10, count: {returned: "tokens.{limit}.{key}"}}
+- {name: sharing, window: 1d, max: 10, count: {allowed: "tokens.{key}"}}
 `))
 	require.NoError(t, err)
 	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
@@ -330,12 +357,12 @@ limits:
 }
 
 // newStore returns a namespace in Redis that a worker has created with the default tiers.
-func newStore(t *testing.T, sparse bool) *schema.Store {
+func newStore(t *testing.T) *schema.Store {
 	t.Helper()
 	tiers, err := window.ParseTiers(window.DefaultTiers)
 	require.NoError(t, err)
 	store := schema.NewStore(stack.ProgramClient(t, stack.SharedRedis(t).URL()), "tallyroll")
-	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1, Sparse: sparse}))
+	require.NoError(t, store.EnsureLayout(t.Context(), window.Layout{Tiers: tiers, Shards: 1}))
 	return store
 }
 
@@ -365,7 +392,7 @@ func newCommits(t *testing.T, store *schema.Store) func(at time.Time, n int64, n
 // its prefix alone, and those that were.
 func TestRulesReadCalendarsAndEachCounterOfAPrefix(t *testing.T) {
 	t.Parallel()
-	store, now := newStore(t, true), time.Now()
+	store, now := newStore(t), time.Now()
 	count := newCommits(t, store)
 	count(now.Add(-13*time.Hour), 5, "shop.a", "shop.b")
 	count(now, 2, "shop.a", "shop.c", "blog.a")
@@ -406,8 +433,7 @@ func TestRuleAboutAllHits(t *testing.T) {
 		require.Len(t, current.results, 1)
 		return current.results[0]
 	}
-	require.Contains(t, ask(newStore(t, false)).Reason, "run ingest --retier")
-	store := newStore(t, true)
+	store := newStore(t)
 	add := newCommits(t, store)
 	count := func(names ...string) { add(time.Now(), 2, names...) }
 	count()
@@ -429,7 +455,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	}
 	text.WriteString("- {name: before, key: k, window: 20d, change: +50%, to: [a]}\n")
 	set := mustParse(t, text.String())
-	store := newStore(t, true)
+	store := newStore(t)
 	newCommits(t, store)(time.Now(), 1, "k")
 	real := read.NewReader(store)
 	for _, reader := range []Reader{real, otherLayout{real}} {

@@ -39,7 +39,7 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, reload <-ch
 	if err != nil {
 		return err
 	}
-	listeners, err := settings.addresses().Listen(s.server.Files)
+	listeners, err := web.Addresses{Addr: settings.Addr}.Listen(s.server.Files)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,7 @@ type service struct {
 	metrics        *metrics
 	log            zerolog.Logger
 	ruleSet        atomic.Pointer[RuleSet]
-	lostStates     []*entry               // owned by runSessions: states that a rolled-back stream lacks
-	previous       *stateStream           // owned by runSessions: the last session's, to compare the stream with
+	hasOpened      bool                   // owned by runSessions: a session has opened the stream
 	ruleSetChanged chan struct{}          // has a value if the session's rule set is outdated
 	notReadyReason atomic.Pointer[string] // empty: it is ready; nil: it has not connected yet
 }
@@ -98,7 +97,7 @@ func (s *service) storeRuleSet(set *RuleSet, line *zerolog.Event) {
 
 func (s *service) warnUnsignedWebhooks(set *RuleSet) {
 	for _, t := range set.Targets {
-		if t.posts() && t.SecretFile == "" {
+		if t.kind.isSigned && t.SecretFile == "" {
 			s.log.Warn().Str("target", t.Name).Msg("webhook has no secret_file: its changes are not signed, so its " +
 				"receiver cannot verify the sender")
 		}
@@ -132,6 +131,9 @@ func (s *service) runSessions(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		if !s.hasOpened && errors.As(err, new(setting.UsageError)) {
+			return err // later, the servers with JetStream may only be away
+		}
 		s.setNotReady(err.Error())
 		problems.warn(s.log, err, "session failed: restarting")
 		_ = wait.Sleep(ctx, sessionRetryDelay)
@@ -155,21 +157,16 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	if err != nil {
 		return err
 	}
-	rolledBack, err := s.compareStream(openCtx, info)
-	if err != nil {
-		return err
-	}
+	s.hasOpened = true
 	stream := newStateStream(js, namespace)
 	stream.created = info.Created
 	stream.setStreamInfo(info)
-	if s.previous != nil && s.previous.created.Equal(info.Created) {
-		stream.inherit(s.previous, !rolledBack) // an operator may have removed them meanwhile
-	}
 	group, gctx := errgroup.WithContext(ctx)
 	var tasks []func() error
 	for _, t := range set.Targets {
 		s.metrics.initTarget(t.Name)
-		if t.Alertmanager != "" {
+		notifier := t.newNotifier(js)
+		if notifier == nil {
 			a := &alertSync{
 				stream: stream, target: t, client: newClient(),
 				timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log,
@@ -178,7 +175,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 			continue
 		}
 		d := &delivery{
-			stream: stream, process: s.process, target: t, notifier: t.newNotifier(js), giveUp: s.settings.GiveUp,
+			stream: stream, process: s.process, target: t, notifier: notifier, giveUp: s.settings.GiveUp,
 			timeout: s.settings.Timeout, timeouts: s.timeouts, metrics: s.metrics, log: s.log,
 		}
 		// Before the first evaluation, so that the target misses no change.
@@ -193,7 +190,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 	e := &evaluator{
 		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process,
 		interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
-		runCtx: ctx, metrics: s.metrics, log: s.log, lostStates: s.lostStates,
+		runCtx: ctx, metrics: s.metrics, log: s.log,
 	}
 	caughtUp := make(chan struct{})
 	group.Go(func() error {
@@ -220,22 +217,8 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		}
 	})
 	err = group.Wait()
-	s.lostStates, s.previous = e.lostStates, stream
 	if errors.Is(err, errRuleSetChanged) {
 		return nil
 	}
 	return err
-}
-
-// compareStream reports whether the stream is an older copy of the one that the last session knew, and
-// collects what it then lacks.
-func (s *service) compareStream(ctx context.Context, info *jetstream.StreamInfo) (rolledBack bool, err error) {
-	if s.previous == nil {
-		return false, nil
-	}
-	rolledBack, err = s.previous.isRolledBack(ctx, info)
-	if rolledBack {
-		s.lostStates = s.previous.collectLost(s.lostStates)
-	}
-	return rolledBack, err
 }

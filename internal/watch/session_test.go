@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -423,6 +424,25 @@ func TestIdleKeysAreRemovedAfterAnHour(t *testing.T) {
 	}
 }
 
+// A heartbeat may remove an idle state at any moment, also while that is read again.
+func TestIdleStateIsRemovedWhileItIsReread(t *testing.T) {
+	t.Parallel()
+	stream, now := newStateStream(nil, "tallyroll"), time.Now()
+	const rounds = 20_000
+	var group sync.WaitGroup
+	group.Go(func() {
+		for i := range rounds {
+			stream.apply(history.Subject("tallyroll", history.HeartbeatKind), []byte("{}"), uint64(i), now.Add(time.Duration(i)*history.SweepInterval))
+		}
+	})
+	for i := range rounds {
+		stream.applyReread(stateSubject("tallyroll", "r", "k"), []byte(`{"rule":"r","key":"k","state":"ok","gone":true}`), uint64(i), now.Add(-2*history.IdleRetention))
+	}
+	group.Wait()
+	_, rolledBack := stream.check()
+	require.False(t, rolledBack)
+}
+
 // alertmanager receives alerts, and keeps when each ends.
 type alertmanager struct {
 	*httptest.Server
@@ -490,7 +510,7 @@ rules: [{name: r, key: k, window: 1m, above: 9, to: [am]}, {name: s, key: l, win
 func TestRefusedAlertsStopNoOthers(t *testing.T) {
 	t.Parallel()
 	am := newAlertmanager(t, func(alerts []alert) bool { return alerts[0].Labels["rule"] == "r0" })
-	a := &alertSync{target: &Target{Name: "am", Alertmanager: am.URL}, client: newClient(), timeout: time.Minute}
+	a := &alertSync{target: &Target{Name: "am", Address: am.URL}, client: newClient(), timeout: time.Minute}
 	var alerts []alert
 	for i := range 2*maxAlertsPerPost + 1 {
 		alerts = append(alerts, alert{Labels: map[string]string{"rule": fmt.Sprint("r", i), "state": "firing"}})
@@ -544,7 +564,8 @@ func TestFilesOfTargetsAreCheckedWithTheRules(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 		require.ErrorContains(t, err, "line 3: a: ")
 		require.NotContains(t, err.Error(), "hunter2")
-		err = Run(t.Context(), Settings{File: write(text)}, zerolog.Nop(), nil)
-		require.ErrorContains(t, err, c.want)
+		settings := Settings{File: write(text)}
+		require.ErrorContains(t, Run(t.Context(), settings, zerolog.Nop(), nil), c.want)
+		require.ErrorContains(t, Try(t.Context(), settings, io.Discard), c.want)
 	}
 }

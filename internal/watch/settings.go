@@ -20,9 +20,9 @@ type Settings struct {
 	Redis redisconn.Settings
 	Log   program.Log
 
-	File       string `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
-	LimitsFile string `env:"WATCH_LIMITS_FILE" help:"the YAML file of limits that rules with limit name, such as that of QUERY_LIMITS_FILE; it is read again as WATCH_FILE is"`
-	Addr       string `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
+	File       string      `env:"WATCH_FILE" help:"a YAML file of rules and targets, which must be set; it is read again when it changes and at SIGHUP"`
+	LimitsFile string      `env:"WATCH_LIMITS_FILE" help:"the YAML file of limits that rules with limit name, such as that of QUERY_LIMITS_FILE; it is read again as WATCH_FILE is"`
+	Addr       web.Address `env:"WATCH_ADDR" envDefault:"127.0.0.1:9092" help:"where /healthz, /readyz and /metrics are, host:port"`
 
 	Interval time.Duration `env:"WATCH_INTERVAL" envDefault:"1s" help:"how often all rules are evaluated, 100ms to 1m"`
 	Timeout  time.Duration `env:"WATCH_TIMEOUT" envDefault:"10s" help:"how long a target may take for one change, 100ms to 15s"`
@@ -43,9 +43,6 @@ func (s *Settings) Validate() error {
 	if s.File == "" {
 		return &setting.Error{Key: "WATCH_FILE", MustBe: "the name of a YAML file with rules and targets " +
 			"(docs/watch.md)"}
-	}
-	if err := s.addresses().Validate(); err != nil {
-		return err
 	}
 	for _, d := range []struct {
 		key         string
@@ -72,8 +69,6 @@ func (s *Settings) Validate() error {
 	return setting.CheckMost(setting.Most{Key: "WATCH_CHANGES", N: s.Changes}, setting.Most{Key: "WATCH_MAX_STATES",
 		N: int64(s.MaxStates)}, setting.Most{Key: "WATCH_MAX_SUM", N: int64(s.MaxSum)})
 }
-
-func (s *Settings) addresses() web.Addresses { return web.Addresses{Program: "WATCH", Main: s.Addr} }
 
 func (s *Settings) file() setting.Path { return setting.Path{Key: "WATCH_FILE", File: s.File} }
 

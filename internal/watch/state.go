@@ -59,8 +59,7 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 			Window: text, TZ: zone, Condition: result.Rule.Condition.String(), At: toTime(result.At),
 			Reason: result.Reason},
 		Since: toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified,
-		Previous: r.State,
-		Many:     result.Rule.hasManyKeys() && result.Key != "",
+		Many: result.Rule.hasManyKeys() && result.Key != "",
 	}
 	out.Total, out.Lower, out.Upper = result.bounds()
 	if result.AsOf > 0 {
@@ -70,6 +69,7 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 	if r.Gone {
 		r = Record{}
 	}
+	out.Previous = r.State
 	switch result.Verdict {
 	case Undecided:
 		out.State = history.Unknown
@@ -132,21 +132,6 @@ func (r Record) finish(at int64, reason string) Record {
 	}
 	out.setRecipients(r, reason)
 	return out
-}
-
-// restore returns the record that stores a lost state again, and whether the stream needs it in addition to
-// what it has: the lost one is later, or a target that was notified of its trouble would never learn of its
-// end.
-func (r Record) restore(known *Record) (out Record, needed bool) {
-	if r.State == "" || known.At.Before(r.At) {
-		return r, r.State != ""
-	}
-	informed := known.Notified
-	if known.State.IsIdle() {
-		informed = known.To
-	}
-	r.Began = known.At // the condition may not have held in between
-	return r, len(mergeNames(informed, r.Notified)) > len(informed)
 }
 
 func mergeNames(a, b []string) []string {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/watch/history"
 )
 
@@ -34,7 +35,7 @@ var (
 	// errConflict means that the subject's last message is not the expected one.
 	errConflict = errors.New("another process was first")
 	// errRolledBack means that the stream lacks messages read before: it is an older copy, or power was lost.
-	errRolledBack = errors.New("the stream is an older copy of itself")
+	errRolledBack = errors.New("the stream is an older copy of itself: continuing with it")
 )
 
 // Retention configures retention in a stream that openStream creates.
@@ -61,7 +62,7 @@ func openStream(ctx context.Context, js jetstream.JetStream, namespace string,
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open stream %s: %w", name, err)
+		return nil, fmt.Errorf("open stream %s: %w", name, natsconn.ExplainJetStream(js, err))
 	}
 	return s.CachedInfo(), nil
 }
@@ -124,29 +125,6 @@ func (s *stateStream) monitor(ctx context.Context) error {
 	}
 }
 
-// isRolledBack reports whether the stream lacks a message that this process has read. A stream that replaces
-// it is no older copy.
-func (s *stateStream) isRolledBack(ctx context.Context, info *jetstream.StreamInfo) (bool, error) {
-	if !info.Created.Equal(s.created) {
-		return false, nil
-	}
-	newestSeq, rolledBack := s.check()
-	if rolledBack || info.State.LastSeq < newestSeq {
-		return true, nil
-	}
-	kinds := []string{history.HeartbeatKind} // other processes may have stored as many messages as were lost
-	for _, target := range s.listTargets() {
-		kinds = append(kinds, "delivery."+target)
-	}
-	for _, kind := range kinds {
-		if err := s.reread(ctx, history.Subject(s.namespace, kind)); err != nil {
-			return false, err
-		}
-	}
-	_, rolledBack = s.check()
-	return rolledBack, nil
-}
-
 // reread reads the last message of a subject from the stream's leader: a lagging follower would look like a
 // roll-back.
 func (s *stateStream) reread(ctx context.Context, subject string) error {
@@ -156,27 +134,11 @@ func (s *stateStream) reread(ctx context.Context, subject string) error {
 	}
 	m, err := leader.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		stream, err := s.js.Stream(ctx, history.StreamName(s.namespace))
-		if err == nil {
-			s.removeSubject(subject, stream.CachedInfo().State.FirstSeq)
-		}
-		return err
+		s.removeSubject(subject)
+		return nil
 	}
 	if err == nil {
 		s.applyReread(subject, m.Data, m.Sequence, m.Time)
-	}
-	return err
-}
-
-// verify returns errConflict if the stream does not have the message that the server stored then.
-func (s *stateStream) verify(ctx context.Context, seq uint64, stored time.Time) error {
-	leader, err := s.openLeader(ctx)
-	if err != nil {
-		return err
-	}
-	m, err := leader.GetMsg(ctx, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && !m.Time.Equal(stored) {
-		return errConflict
 	}
 	return err
 }
@@ -213,8 +175,8 @@ func asConflict(err error) error {
 	return err
 }
 
-// replaceMessage publishes a message that replaces the subject's previous ones. First it rereads the one that
-// it replaces: in a rolled-back stream, a message of another process may have the expected sequence.
+// replaceMessage publishes a message that replaces the subject's previous ones. In a stream that is known to
+// be an older copy it replaces nothing: a progress that covers lost messages would hide those in their place.
 func (s *stateStream) replaceMessage(ctx context.Context, kind string, content any, expectedSeq uint64) error {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -222,15 +184,10 @@ func (s *stateStream) replaceMessage(ctx context.Context, kind string, content a
 	}
 	m := s.newMessage(history.Subject(s.namespace, kind), expectedSeq, data)
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	if expectedSeq > 0 {
-		if err := s.reread(ctx, m.Subject); err != nil {
-			return err
-		}
-		if !s.isLast(m.Subject, expectedSeq) {
-			return errConflict
-		}
+	newestBefore, rolledBack := s.check()
+	if rolledBack {
+		return errRolledBack
 	}
-	newestBefore, _ := s.check()
 	ack, err := s.js.PublishMsg(ctx, m)
 	if err = asConflict(err); err != nil {
 		if errors.Is(err, errConflict) {

@@ -21,12 +21,72 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/release"
 	"tallyroll/internal/watch/history"
 )
 
 // maxConcurrent bounds a target's concurrent first attempts and, separately, its retries.
 const maxConcurrent = 8
+
+// targetKind is a kind of target.
+type targetKind struct {
+	field    string // of form.Target, which has the address
+	isValid  func(address string) bool
+	must     string // what a valid address must be
+	isSigned bool   // by SecretFile
+	// newNotifier returns what delivers changes to a target. Without it, every process posts what fires, as
+	// Alertmanager expects.
+	newNotifier func(t *Target, js jetstream.JetStream) notifier
+}
+
+// targetKinds are all kinds, in the order of form.Target. A new one is a choice there, and its entry here.
+var targetKinds = []*targetKind{
+	{field: "webhook", isValid: isURL, must: "be " + urlHint, isSigned: true,
+		newNotifier: func(t *Target, _ jetstream.JetStream) notifier {
+			return &webhook{url: t.Address, secretFile: t.SecretFile, client: newClient()}
+		}},
+	{field: "webhook_file", isValid: isFile, must: "name a file, not hold the URL", isSigned: true,
+		newNotifier: func(t *Target, _ jetstream.JetStream) notifier {
+			return &webhook{urlFile: t.Address, secretFile: t.SecretFile, client: newClient()}
+		}},
+	{field: "alertmanager", isValid: isURL, must: "be " + urlHint},
+	{field: "nats", isValid: isSubject,
+		must: "be a subject without wildcards that does not begin with " + history.SubjectPrefix +
+			" or $, such as tallyroll.alert",
+		newNotifier: func(t *Target, js jetstream.JetStream) notifier { return &natsPublisher{js, t.Address} }},
+}
+
+const urlHint = "a URL that begins with http:// or https://, such as https://example.org/hook"
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == ""
+}
+
+func isFile(text string) bool { return !strings.Contains(text, "://") }
+
+func isSubject(text string) bool {
+	return hit.ValidSubject(text) && !strings.ContainsAny(text, "*>") &&
+		!strings.HasPrefix(text, history.SubjectPrefix) && !strings.HasPrefix(text, "$")
+}
+
+// targetFields lists the fields that kinds have, for errors.
+func targetFields() string {
+	fields := make([]string, len(targetKinds))
+	for i, kind := range targetKinds {
+		fields[i] = kind.field
+	}
+	return strings.Join(fields, ", ")
+}
+
+// newNotifier returns nil if the target receives what fires, and not changes.
+func (t *Target) newNotifier(js jetstream.JetStream) notifier {
+	if t.kind.newNotifier == nil {
+		return nil
+	}
+	return t.kind.newNotifier(t, js)
+}
 
 type notification struct {
 	id string
@@ -72,13 +132,6 @@ func (e *statusError) isRefusal() bool {
 		http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusRequestEntityTooLarge,
 		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
 	}, e.code)
-}
-
-func (t *Target) newNotifier(js jetstream.JetStream) notifier {
-	if t.NATS != "" {
-		return &natsPublisher{js, t.NATS}
-	}
-	return &webhook{t.Webhook, t.WebhookFile, t.SecretFile, newClient()}
 }
 
 // newClient returns a client that follows no redirect: a change goes only where the file says.
@@ -152,6 +205,15 @@ func (w *webhook) readURL() (string, error) {
 		return "", fmt.Errorf("webhook_file %s has no URL: must hold %s, and nothing else", w.urlFile, urlHint)
 	}
 	return address, nil
+}
+
+// checkFiles returns why a change could not be sent.
+func (w *webhook) checkFiles() error {
+	_, err := w.readURL()
+	if err == nil && w.secretFile != "" {
+		_, err = signBody(w.secretFile, "", time.Now(), nil)
+	}
+	return err
 }
 
 func (w *webhook) notify(ctx context.Context, n notification) error {

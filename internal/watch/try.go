@@ -27,7 +27,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 		}
 		texts = append(texts, text)
 	}
-	set, err := settings.parse(Parse)(texts)
+	set, err := settings.parse(parseWithFiles)(texts)
 	if err != nil {
 		return setting.UsageError{Err: err}
 	}

@@ -3,13 +3,13 @@ package web
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
+
+	"tallyroll/internal/platform/plain"
 )
 
 // Origins are the origins whose pages may call from a browser; the zero value allows none.
@@ -177,7 +177,7 @@ func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("the address of the connection, %s, cannot be read", Excerpt(r.RemoteAddr))
 	}
-	client := PlainAddress(peer.Addr())
+	client := plain.Address(peer.Addr())
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && n.contain(client); i-- {
 		hop, ok := parseHop(hops[i])
@@ -192,7 +192,7 @@ func (n Networks) Client(r *http.Request) (netip.Addr, error) {
 // ContainPeer reports whether a request comes from one of the networks.
 func (n Networks) ContainPeer(r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && n.contain(PlainAddress(peer.Addr()))
+	return err == nil && n.contain(plain.Address(peer.Addr()))
 }
 
 func (n Networks) contain(address netip.Addr) bool {
@@ -203,45 +203,8 @@ func (n Networks) contain(address netip.Addr) bool {
 func parseHop(text string) (netip.Addr, bool) {
 	text = strings.TrimSpace(text)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return PlainAddress(withPort.Addr()), true
+		return plain.Address(withPort.Addr()), true
 	}
 	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
-	return PlainAddress(address), err == nil
-}
-
-// PlainAddress returns an address in the form that networks are compared with.
-func PlainAddress(address netip.Addr) netip.Addr { return address.Unmap().WithZone("") }
-
-// clientPrefix is how much of an IPv6 address names a client. Every client has at least a /64, and could
-// otherwise have as many keys as addresses.
-const clientPrefix = 64
-
-// AddressKey returns the key of a client's address.
-func AddressKey(address netip.Addr) string {
-	if address.Is4() {
-		return address.String()
-	}
-	return netip.PrefixFrom(address, clientPrefix).Masked().String()
-}
-
-// PlainPath is a target's path without escapes, double slashes and dots, so that its spellings share a count.
-func PlainPath(target string) string {
-	escaped, _, _ := strings.Cut(target, "?")
-	plain, err := url.PathUnescape(escaped)
-	if err != nil {
-		plain = escaped
-	}
-	return CleanPath(plain)
-}
-
-// CleanPath is a path without double slashes and dots.
-func CleanPath(p string) string { return path.Clean("/" + p) }
-
-// PlainHost is a host without its port, in lower case.
-func PlainHost(host string) string {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = host
-	}
-	return strings.ToLower(name)
+	return plain.Address(address), err == nil
 }

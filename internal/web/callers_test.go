@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tallyroll/internal/platform/plain"
 )
 
 func TestOriginsAreReadAsBrowsersWriteThem(t *testing.T) {
@@ -133,18 +135,6 @@ func TestCORSAllowsTheOriginsOfTheSetting(t *testing.T) {
 	}
 }
 
-func TestPathsAndHostsHaveOneSpelling(t *testing.T) {
-	t.Parallel()
-	for target, want := range map[string]string{
-		"/a%20b//c/../d?x=/y": "/a b/d", "": "/", "a/./b/": "/a/b", "/../..": "/", "/%zz": "/%zz", "/%2e%2e/a": "/a",
-	} {
-		require.Equal(t, want, PlainPath(target), target)
-	}
-	for host, want := range map[string]string{"A.example:80": "a.example", "A.Example": "a.example", "[::1]:80": "::1", "": ""} {
-		require.Equal(t, want, PlainHost(host), host)
-	}
-}
-
 // The client is the rightmost address of X-Forwarded-For that no trusted proxy has.
 func TestAddressOfAClientBehindProxies(t *testing.T) {
 	t.Parallel()
@@ -178,7 +168,7 @@ func TestAddressOfAClientBehindProxies(t *testing.T) {
 		r := &http.Request{RemoteAddr: c.peer, Header: http.Header{"X-Forwarded-For": c.forwarded}}
 		address, err := trusted.Client(r)
 		require.NoError(t, err, c.name)
-		require.Equal(t, c.want, AddressKey(address), c.name)
+		require.Equal(t, c.want, plain.Client(address), c.name)
 		require.Equal(t, strings.HasPrefix(c.peer, "203.") || c.peer == "192.0.2.8:1" || strings.HasPrefix(c.peer, "[2001:"), !trusted.ContainPeer(r), c.name)
 	}
 	_, err := trusted.Client(&http.Request{RemoteAddr: "@"})

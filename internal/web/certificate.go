@@ -8,13 +8,14 @@ import (
 	"tallyroll/internal/platform/setting"
 )
 
-// ServerFiles are the settings of a server's TLS.
-type ServerFiles struct {
-	Cert, Key setting.Path
-	ClientCA  setting.Path // of the authorities that sign the certificates of clients; empty: clients need none
+// TLS has the files of a server's TLS, for a field with an envPrefix.
+type TLS struct {
+	Cert     setting.Path `env:"TLS_CERT" help:"a certificate file (PEM, chain included): serve HTTPS, with {}TLS_KEY; both files are read again when they change"`
+	Key      setting.Path `env:"TLS_KEY" help:"the private key of {}TLS_CERT (PEM)"`
+	ClientCA setting.Path `env:"TLS_CLIENT_CA" help:"a file of authorities (PEM): clients need a certificate that one of them has signed, also for /healthz; needs {}TLS_CERT; read again when it changes"`
 }
 
-func (f ServerFiles) Validate() error {
+func (f TLS) Validate() error {
 	if err := setting.CheckKeyPair(f.Cert, f.Key); err != nil || f.ClientCA.File == "" {
 		return err
 	}
@@ -25,7 +26,7 @@ func (f ServerFiles) Validate() error {
 	return err
 }
 
-func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
+func (f TLS) parse(texts [][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(texts[0], texts[1])
 	if err != nil {
 		return nil, f.Cert.Mistake(err)
@@ -44,8 +45,8 @@ func (f ServerFiles) parse(texts [][]byte) (*tls.Config, error) {
 // the files change, so a renewal needs no restart.
 type Certificate struct{ file *setting.File[*tls.Config] }
 
-// OpenCertificate reads the files, which have been validated. It returns nil if no certificate is set.
-func OpenCertificate(from ServerFiles, files *setting.Files) (*Certificate, error) {
+// openCertificate reads the files, which have been validated. It returns nil if no certificate is set.
+func openCertificate(from TLS, files *setting.Files) (*Certificate, error) {
 	if from.Cert.File == "" {
 		return nil, nil
 	}
@@ -56,6 +57,7 @@ func OpenCertificate(from ServerFiles, files *setting.Files) (*Certificate, erro
 	file, err := setting.OpenAll(files, "certificate", settings, from.parse,
 		func(config *tls.Config, line *zerolog.Event) {
 			line.Time("until", config.Certificates[0].Leaf.NotAfter)
+			files.UseCertificate(from.Cert.Key, config.Certificates[0])
 		})
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ var (
 	TakesOff = &Kind{"takes-off", http.StatusForbidden, "No takes are counted", "only look, or ask the operator " +
 		"for QUERY_TAKE"}
 	EraseOff     = &Kind{"erase-off", http.StatusForbidden, "Nothing is erased", "ask the operator for QUERY_ERASE"}
-	NotConfirmed = &Kind{"not-confirmed", http.StatusConflict, "Another number than was confirmed",
+	NotConfirmed = &Kind{"not-confirmed", http.StatusConflict, "More than was confirmed",
 		"list what there is, and ask again with the number that detail names"}
 	LeaseEnded = &Kind{"lease-ended", http.StatusConflict, "The lease has ended", "stop what needs the slot, or " +
 		"acquire a new one"}
@@ -123,7 +123,7 @@ func (p *Problem) OfKind(k *Kind) *Problem {
 	return p
 }
 
-// Headers are those that With has added.
+// Headers are those that WithHeader has added.
 func (p *Problem) Headers() http.Header { return p.headers }
 
 // Write sends the problem.
@@ -196,6 +196,12 @@ const statusClientGone = 499
 
 // ClientGone is the problem for a client that did not wait.
 func ClientGone() *Problem { return NewProblem(statusClientGone, "the client is gone") }
+
+// IsClientGone reports whether an error is, or wraps, ClientGone.
+func IsClientGone(err error) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return ok && p.Status == statusClientGone
+}
 
 // RetryLater is a 503 with the seconds after which to ask again.
 func RetryLater(detail, seconds string) *Problem {

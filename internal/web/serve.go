@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -102,6 +101,11 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, certificate *Cer
 		WriteTimeout:   30 * time.Second,
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
+		// A connection's bodies that no handler reads take as much memory as its window.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          100,
+			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 256 << 10,
+		},
 	}
 	for _, set := range options {
 		set(srv)
@@ -138,32 +142,4 @@ type errorLines struct{ log zerolog.Logger }
 func (e errorLines) Write(line []byte) (int, error) {
 	e.log.Warn().Str("error", strings.TrimSpace(string(line))).Msg("HTTP server")
 	return len(line), nil
-}
-
-// Listen opens the address that the variable key names.
-func Listen(key, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		allowed := fmt.Sprintf("a host:port of this machine (%v)", err)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			allowed = fmt.Sprintf("a host:port that is free (%v): stop what listens there, or set %s to another port; "+
-				"port 0 is any free one", err, key)
-		}
-		return nil, &setting.Error{Key: key, Value: addr, MustBe: allowed}
-	}
-	return l, nil
-}
-
-// ListenNear opens the address or, if its port is in use, any free port of the same host. It is for an
-// address that was not configured and that others do not need to know.
-func ListenNear(key, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
-		return l, err
-	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, &setting.Error{Key: key, Value: addr, MustBe: "host:port"}
-	}
-	return Listen(key, net.JoinHostPort(host, "0"))
 }

@@ -20,6 +20,7 @@ func TestServeLogsWhatTheServerComplainsOf(t *testing.T) {
 	require.NoError(t, err)
 	var text bytes.Buffer // the server writes before it answers, and nothing after it has ended
 	var timeout time.Duration
+	var http2 *http.HTTP2Config
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -27,7 +28,9 @@ func TestServeLogsWhatTheServerComplainsOf(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot) // the server complains
 	})
 	go func() {
-		ended <- Serve(ctx, l, handler, nil, LogErrors(zerolog.New(&text)), func(s *http.Server) { timeout = s.WriteTimeout })
+		ended <- Serve(ctx, l, handler, nil, LogErrors(zerolog.New(&text)), func(s *http.Server) {
+			timeout, http2 = s.WriteTimeout, s.HTTP2
+		})
 	}()
 	resp, err := http.Get("http://" + l.Addr().String())
 	require.NoError(t, err)
@@ -37,6 +40,7 @@ func TestServeLogsWhatTheServerComplainsOf(t *testing.T) {
 	require.Contains(t, text.String(), `"level":"warn"`)
 	require.Contains(t, text.String(), "superfluous")
 	require.Positive(t, timeout, "answers may take for ever")
+	require.Equal(t, 100, http2.MaxConcurrentStreams)
 }
 
 // A service that is asked to stop is not ready from then on, and serves until the delay is over.

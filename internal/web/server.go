@@ -3,9 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -45,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, at *Listeners, handler http.Handler,
 		group.Go(func() error { return Serve(ctx, at.metrics, mux, nil, LogErrors(s.Log)) })
 	}
 	options = append([]func(*http.Server){LogErrors(s.Log), s.Leaving.Release}, options...)
-	group.Go(func() error { return Serve(ctx, at.main, handler, at.certificate, options...) })
+	group.Go(func() error { return Serve(ctx, at.Main, handler, at.Certificate, options...) })
 	if s.why != nil {
 		group.Go(func() error {
 			systemd.Announce(ctx, s.whyNotReady)
@@ -117,70 +115,6 @@ func (s *Server) measure(w *Response, r *http.Request, pattern string, took time
 	s.Metrics.Observe(pattern, code, took)
 	s.Log.Debug().Ctx(r.Context()).Str("method", r.Method).Str("path", r.URL.Path).Int("code", code).Dur("took",
 		took).AnErr("undelivered", w.err).Msg("request")
-}
-
-// Addresses are where a service listens.
-type Addresses struct {
-	Program     string // what the names of its settings begin with, such as QUERY
-	Main        string
-	Metrics     string // of /metrics, and of /healthz and /readyz too; empty: they are at Main alone
-	Certificate string // a file; empty: plain HTTP
-	Key         string
-	ClientCA    string // a file; empty: clients need no certificate
-}
-
-// Validate names the setting that is wrong.
-func (a Addresses) Validate() error {
-	if err := setting.CheckAddress(a.Program+"_ADDR", a.Main); err != nil {
-		return err
-	}
-	if a.Metrics != "" {
-		if err := setting.CheckAddress(a.Program+"_METRICS_ADDR", a.Metrics); err != nil {
-			return err
-		}
-	}
-	return a.Files().Validate()
-}
-
-// Listeners are open addresses. Serve closes them.
-type Listeners struct {
-	main, metrics net.Listener // metrics is nil if it has no address of its own
-	certificate   *Certificate
-}
-
-// Listen opens the addresses. The certificate becomes one of files, which are reread.
-func (a Addresses) Listen(files *setting.Files) (*Listeners, error) {
-	var out Listeners
-	var err error
-	out.certificate, err = OpenCertificate(a.Files(), files)
-	if err != nil {
-		return nil, err
-	}
-	out.main, err = Listen(a.Program+"_ADDR", a.Main)
-	if err != nil || a.Metrics == "" {
-		return &out, err
-	}
-	out.metrics, err = Listen(a.Program+"_METRICS_ADDR", a.Metrics)
-	if err != nil {
-		return nil, errors.Join(err, out.main.Close())
-	}
-	return &out, nil
-}
-
-func (a Addresses) Files() ServerFiles {
-	return ServerFiles{
-		Cert:     setting.Path{Key: a.Program + "_TLS_CERT", File: a.Certificate},
-		Key:      setting.Path{Key: a.Program + "_TLS_KEY", File: a.Key},
-		ClientCA: setting.Path{Key: a.Program + "_TLS_CLIENT_CA", File: a.ClientCA},
-	}
-}
-
-// URL is where the service answers.
-func (l *Listeners) URL() string {
-	if l.certificate != nil {
-		return "https://" + l.main.Addr().String()
-	}
-	return "http://" + l.main.Addr().String()
 }
 
 // Metrics are those that every service has, described in docs/metrics.md.

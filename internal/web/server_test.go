@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/platform/program"
+	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
 	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
@@ -25,7 +26,11 @@ func startServer(t *testing.T, metricsAddr string, log io.Writer) string {
 	var level program.LogLevel
 	require.NoError(t, level.UnmarshalText([]byte("debug")))
 	s := &web.Server{Metrics: web.NewMetrics("test", 3), Log: program.Log{Format: "json", Level: level}.New(log), Apart: metricsAddr != ""}
-	at, err := web.Addresses{Program: "TEST", Main: "127.0.0.1:0", Metrics: metricsAddr}.Listen(s.Files)
+	var settings struct {
+		web.Addresses `envPrefix:"TEST_" ADDR.default:"127.0.0.1:0"`
+	}
+	require.NoError(t, setting.Parse(&settings, "TEST_METRICS_ADDR="+metricsAddr))
+	at, err := settings.Listen(s.Files)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	s.RouteStatus(mux, func(context.Context) string { return "" })

@@ -95,7 +95,7 @@ type CounterHits struct {
 	slots       []slotHits
 	unordered   bool    // a slot is less than the one before it
 	sparse      bool    // see Place
-	logBytes    uint16  // see LogBytes
+	folds       bool    // its log, see Place
 	Extras      *extras // nil for most counters
 }
 
@@ -196,10 +196,7 @@ func (s *ShardBatch) End() int64 { return s.end }
 
 // CommandsPerHit returns the most commands that a hit with or without a unique value can add.
 func (l Layout) CommandsPerHit(isUnique bool) int {
-	n := 2*len(l.Tiers) + 2
-	if l.Sparse {
-		n += 2 * len(l.Tiers) // of AllHits
-	}
+	n := 4*len(l.Tiers) + 2 // half of those of the tiers are of AllHits
 	if isUnique {
 		n += 3 * len(l.UniqueTiers)
 	}
@@ -218,12 +215,10 @@ func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
 	s.hits += n
 	s.end = max(s.end, at+1)
 	slot := b.hits.slotOf(counterHash, at, stored)
-	if b.layout.Sparse {
-		if len(s.Counters) == 0 {
-			s.counter(nil, HashCounter(nil))
-		}
-		b.bytes += s.add(&s.Counters[0], slot, n) // AllHits, which needs no search because it is the first
+	if len(s.Counters) == 0 {
+		s.counter(nil, HashCounter(nil))
 	}
+	b.bytes += s.add(&s.Counters[0], slot, n) // AllHits, which needs no search because it is the first
 	b.bytes += s.add(s.counter(counter, counterHash), slot, n)
 }
 

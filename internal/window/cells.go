@@ -9,10 +9,6 @@ type CellHits struct {
 	First        bool // it is the first of the counter's cells in its hash
 }
 
-// TrustSeconds is how long a hash must still live for its expiry to be assumed set. An EXEC is never on its
-// way that long: a worker that has died cannot repair what its last EXEC does.
-const TrustSeconds = 60
-
 // Cells returns the cells of a counter whose slots are in order, tier by tier, without those in logs. It
 // uses the memory of into.
 func (s *ShardBatch) Cells(c *CounterHits, into []CellHits) []CellHits {

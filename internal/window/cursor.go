@@ -30,6 +30,9 @@ type Cursor struct {
 	Ended bool
 	// Refused is the last sequence of which rejects may be stored. Only the first shard's cursor has it.
 	Refused uint64
+	// Settings holds the stream's settings by which missing sequences were judged up to Seq. This package does
+	// not interpret it.
+	Settings string
 }
 
 // Ahead is a position that the first Done of Parts parts of the counters have reached; zero if none is ahead.

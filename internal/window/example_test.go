@@ -53,8 +53,7 @@ func Example_countAndAnswer() {
 	}
 	batch, name := window.NewBatch(layout), []byte("/home")
 	for ago, n := range map[time.Duration]int64{10 * time.Second: 1, 20 * time.Minute: 2, 3 * time.Hour: 4} {
-		at := now.Add(-ago).UnixMilli()
-		batch.Add(name, window.HashCounter(name), at, at, n)
+		batch.Add(name, window.HashCounter(name), now.Add(-ago).UnixMilli(), now.UnixMilli(), n) // late, most of them
 	}
 	writer := must(commit.OpenWriter(ctx, store, layout, "HITS", 0))
 	must(writer.Commit(ctx, batch.Shard(0), window.Cursor{

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -13,9 +12,6 @@ type Layout struct {
 	Tiers       Tiers
 	UniqueTiers Tiers // as ParseUniqueTiers returns them; empty if unique values are not counted
 	Shards      int
-	// Sparse is set if rare counters have sparse logs, and each shard a sum of all hits (AllHits): in
-	// namespaces whose record has version 3.
-	Sparse bool
 }
 
 // MaxShards bounds SHARDS: each stream has a cursor per shard, which moves every second if there are hits.
@@ -35,10 +31,6 @@ func ValidateLayout(l Layout) error {
 // AllHits, in place of a counter's name, stands for the sum of all hits: no name is empty. Each shard has the
 // sum of its hits in cells like a counter's, written with those of its counters. An erasure leaves it.
 const AllHits = ""
-
-// ErrNoSum means that the namespace has no sum of all hits.
-var ErrNoSum = errors.New("this namespace has no sum of all hits, because an earlier release made it: run ingest " +
-	"--retier with its tiers, which adds one; or ask for the sum of a prefix")
 
 // HashCounter returns the hash that places a counter: xxhash64 of its name. That of AllHits is 0, which means
 // no jitter: a hash of its cells expires before those of counters, and so lacks no hit that one of them has.

@@ -74,9 +74,10 @@ func (e *outOfReachError) Error() string {
 // No hit falls between the tiers. The stretches share no moment. Each begins where a cell of its own tier and
 // a cell of the previous stretch's tier both begin, so a hit lies in exactly one of them. A tier has every
 // hit of its stretch: a hit at t ≥ now-W was stored before now (apart from clock differences, which the
-// deadline's grace covers), and its hash lives until after t+W. So coarser tiers, with longer windows and no
-// shorter a grace, have what the finer one has. If a hit was too late for a finer tier when it was stored, it
-// is older than that tier's stretch, and the coarser tier still held it.
+// deadline's grace covers; half of it if the range ended a moment ago), and its hash lives until after t+W.
+// So coarser tiers, with longer windows and no shorter a grace, have what the finer one has. If a hit was too
+// late for a finer tier when it was stored, it is older than that tier's stretch, and the coarser tier still
+// held it.
 //
 // The logs answer the whole range, too. They have no hit that is in a hash.
 func (l Layout) Plan(counter string, r Range, now int64) (Plan, error) {
@@ -124,7 +125,7 @@ func (p Plan) For(counter string, l Layout) Plan {
 	return p
 }
 
-// chooseReaching returns the finest tier whose window reaches from now back to the beginning of the range.
+// chooseReaching returns the finest tier that reaches from now back to the beginning of the range.
 func chooseReaching(l Layout, r Range, now int64) (Tier, error) {
 	switch {
 	case r.From >= r.To:
@@ -132,10 +133,16 @@ func chooseReaching(l Layout, r Range, now int64) (Tier, error) {
 	case r.To > now:
 		return Tier{}, &AheadError{To: r.To, Now: now}
 	}
-	if t, ok := l.Tiers.fullest(r.From, func(t Tier) bool { return now-r.From <= t.Window.Milliseconds() }); ok {
+	if t, ok := l.Tiers.fullest(r.From, func(t Tier) bool { return t.reaches(r, now) }); ok {
 		return t, nil
 	}
 	return Tier{}, &outOfReachError{from: r.From, now: now, tiers: l.Tiers}
+}
+
+// reaches reports whether a tier reaches from now back to the beginning of a range. One that ended a moment
+// ago, within half of the grace (see HoldsSince), gets the tier that it would get if it ended now.
+func (t Tier) reaches(r Range, now int64) bool {
+	return r.To-r.From <= t.Window.Milliseconds() && now-r.From <= t.Window.Milliseconds()+t.Grace()/2
 }
 
 // fullest returns the finest fitting tier that lacks no hit from a moment on, or the one that lacks least.
@@ -347,13 +354,29 @@ func (s *stretch) count(out *Estimate, cell, n, latest int64) {
 		out.add(n)
 	default:
 		out.Total = AddCounts(out.Total, portion(n, to-from, filled-start))
-		out.Upper = AddCounts(out.Upper, n)
+		out.Upper = AddCounts(out.Upper, atMost(n))
 	}
 }
 
 // add adds hits that are surely inside.
 func (e *Estimate) add(n int64) {
-	e.Lower, e.Total, e.Upper = AddCounts(e.Lower, n), AddCounts(e.Total, n), AddCounts(e.Upper, n)
+	e.Lower, e.Total, e.Upper = AddCounts(e.Lower, n), AddCounts(e.Total, n), AddCounts(e.Upper, atMost(n))
+}
+
+// Saturated is a count from which on a cell has no upper bound. Redis refuses an increment if an int64 cannot
+// hold the count, and the rest of the transaction stays applied. No increment is larger than this, so if one
+// was refused, the cell is saturated. No other cell is affected.
+const Saturated = 1 << 62
+
+// IsSaturated reports whether a cell of the estimate is, so that Upper is Unbounded and hits may be missing.
+func (e Estimate) IsSaturated() bool { return e.Upper == int64(Unbounded) }
+
+// atMost returns the most hits that there can have been in a cell.
+func atMost(n int64) int64 {
+	if n >= Saturated {
+		return int64(Unbounded)
+	}
+	return n
 }
 
 // portion returns n × inside / whole, rounded half up, for 0 < inside ≤ whole.

@@ -56,7 +56,7 @@ func leftByLoads(l Layout, counter string, hash uint64, hits []storedHit, now in
 			b.Add([]byte(counter), hash, hits[i].at, hits[i].stored, hits[i].n)
 		}
 		s := b.Shard(l.ShardOf(hash))
-		s.Place(math.MaxInt*(1-busy), func(uint64, int64) int { return 0 })
+		s.Place(math.MaxInt32*(1-busy), 0, func(uint64, int64) int { return 0 })
 		add := func(t Tier, c CellHits) {
 			if t.Deadline(c.Epoch, hash)*1000 > now {
 				h := CellHash{Shard: l.ShardOf(hash), Counter: counter, Tier: t, Epoch: c.Epoch}
@@ -115,7 +115,7 @@ func truth(hits []storedHit, r Range) (n int64) {
 
 // genLayout draws up to four tiers, whose cells need not divide each other.
 var genLayout = rapid.Custom(func(t *rapid.T) Layout {
-	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards"), Sparse: rapid.Bool().Draw(t, "sparse")}
+	l := Layout{Shards: rapid.IntRange(1, 64).Draw(t, "shards")}
 	for range rapid.IntRange(1, 4).Draw(t, "tiers") {
 		tier := Tier{Cell: time.Duration(rapid.IntRange(1, 90).Draw(t, "cell")) * time.Second}
 		cells := rapid.IntRange(1, EpochCells).Draw(t, "cells")
@@ -167,6 +167,10 @@ func genRange(l Layout, now int64) *rapid.Generator[Range] {
 		}
 		late := max(r.From+1, now-rapid.SampledFrom(l.Tiers).Draw(t, "tier of to").Window.Milliseconds())
 		r.To = rapid.OneOf(rapid.Just(now), rapid.Int64Range(r.From+1, now), rapid.Int64Range(late, now)).Draw(t, "to")
+		if rapid.Bool().Draw(t, "ended a moment ago") {
+			ago := rapid.Int64Range(0, tier.Grace()/2).Draw(t, "ago")
+			r.From, r.To = r.From-ago, r.To-ago
+		}
 		return r
 	})
 }
@@ -177,7 +181,7 @@ var genChart = rapid.Custom(func(t *rapid.T) Layout {
 		"1s/1h,1m/1d,1h/92d", "1s/1m,1m/1d,1h/32d", "1s/1m,5m/1d,6h/32d", "2s/2h,10s/3h,1m/1d", "3s/1h,4s/2h,1m/1d", "1s/2h",
 	}).Draw(t, "tiers"))
 	require.NoError(t, err)
-	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16, Sparse: rapid.Bool().Draw(t, "sparse")}
+	return Layout{Tiers: tiers.Cut(rapid.SampledFrom([]int64{EpochCells, 60, 7}).Draw(t, "cut")), Shards: 16}
 })
 
 // undivided plans without coarser cells inside.
@@ -220,8 +224,14 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 		now := rapid.Int64Range(1<<40, 1<<41).Draw(t, "now")
 		r := genRange(l, now).Draw(t, "range")
 		hits := slices.Concat(genHits(l, now).Draw(t, "hits"), genEdgeHits(l, r, now).Draw(t, "hits at the edges"))
+		p, err := l.Plan("c", r, now)
+		require.NoError(t, err)
+		slack := l.Tiers[0].Grace()
+		if now-r.From > p.Tier.Window.Milliseconds() {
+			slack /= 2 // the range has used the other half
+		}
 		for _, late := range rapid.SliceOfN(rapid.Int64Range(r.From, r.To-1), 0, 20).Draw(t, "late hits") {
-			hits = append(hits, storedHit{late, now + l.Tiers[0].Grace(), 1 + late%9})
+			hits = append(hits, storedHit{late, now + slack, 1 + late%9})
 		}
 		ahead := int64(0)
 		if rapid.Bool().Draw(t, "hits are ahead") {
@@ -229,8 +239,6 @@ func TestTheTruthIsBetweenTheBounds(t *testing.T) {
 			hits = append(hits, storedHit{ahead - 1, ahead - 1, 5}, storedHit{now, now, 3})
 		}
 
-		p, err := l.Plan("c", r, now)
-		require.NoError(t, err)
 		cells := leftBy(l, "c", hits, now)
 		got, want := p.Sum(p.cellsOf(cells), ahead), truth(hits, r)
 		if got.Lower > want || want > got.Upper || got.Total < got.Lower || got.Total > got.Upper {
@@ -324,8 +332,8 @@ func cutCell(tier Tier, at int64) Range {
 	return Range{start, start + tier.CellMillis()}
 }
 
-// Which cells of which tiers answer a question, how many hashes are read, and which summaries a top list
-// takes.
+// Which cells of which tiers answer a question, how many hashes and logs are read, and which summaries a top
+// list takes.
 func TestPlansOfTiers(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 7, 30, 0, time.UTC)
@@ -377,17 +385,43 @@ func TestPlansOfTiers(t *testing.T) {
 			return "error: " + err.Error()
 		}
 		show := func(milli int64) string { return time.UnixMilli(milli).UTC().Format("Jan _2 15:04:05.999") }
-		for _, s := range p.Stretches {
+		for _, s := range p.dense() {
 			out += fmt.Sprintf("%s from %s\n", human.FormatDuration(s.Tier.Cell), show(s.From))
 		}
+		keys := map[bool]int{}
+		for h := range p.Hashes {
+			keys[h.Tier.Sparse]++
+		}
 		level, first, last, _ := l.Segments(p)
-		return out + fmt.Sprintf("to %s: %d hashes, or %d summaries of %s",
-			show(r.To), len(slices.Collect(p.Hashes)), last-first+1, l.Tiers[level])
+		return out + fmt.Sprintf("to %s: %d hashes and %d logs, or %d summaries of %s",
+			show(r.To), keys[false], keys[true], last-first+1, l.Tiers[level])
 	})
 	milli := now.UnixMilli()
 	for _, r := range []Range{{milli, milli}, {milli, milli - 1}, {milli - 1, milli + 1}} {
 		_, err := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}.Plan("c", r, milli)
 		require.Error(t, err, "%v, which is no range up to now", r)
+	}
+}
+
+// A range that ended within half of the grace gets the tier that it would get if it ended now, and no longer.
+func TestARangeKeepsItsTierForAWhile(t *testing.T) {
+	t.Parallel()
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 16}
+	const now = int64(1_795_255_650_000)
+	for i, tier := range l.Tiers {
+		r := Range{now - tier.Window.Milliseconds(), now}
+		for _, ago := range []int64{0, 1, tier.Grace() / 2} {
+			p, err := l.Plan("c", r, now+ago)
+			require.NoError(t, err)
+			require.Equal(t, tier, p.Tier, "%d ms ago", ago)
+		}
+		p, err := l.Plan("c", r, now+tier.Grace()/2+1)
+		if i == len(l.Tiers)-1 {
+			require.ErrorContains(t, err, "further than any tier")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, l.Tiers[i+1], p.Tier, "later")
 	}
 }
 

@@ -59,7 +59,7 @@ func (l Layout) Segments(p Plan) (tier int, first, last int64, whole bool) {
 	tier = -1
 	from := p.Tier.CellStart(p.Tier.CellAt(p.Range.From))
 	for i, t := range l.Tiers {
-		if !l.HasSummaries(i) || p.now-p.Range.From > t.Window.Milliseconds() || whole && t.Since > from {
+		if !l.HasSummaries(i) || !t.reaches(p.Range, p.now) || whole && t.Since > from {
 			continue
 		}
 		f, n := coverSegments(t, p)

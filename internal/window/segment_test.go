@@ -28,6 +28,8 @@ func TestSegmentsCoverARange(t *testing.T) {
 		now := rapid.Int64Range(1_763_000_000_000, 1_764_000_000_000).Draw(t, "now")
 		from := now - rapid.Int64Range(1, longest).Draw(t, "from")
 		to := rapid.Int64Range(from+1, now).Draw(t, "to")
+		ago := rapid.Int64Range(0, l.Tiers[len(l.Tiers)-1].Grace()/2).Draw(t, "ended ago")
+		from, to = from-ago, to-ago
 		p, err := l.Plan("", Range{from, to}, now)
 		require.NoError(t, err)
 		tier, first, last, _ := l.Segments(p)

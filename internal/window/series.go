@@ -332,7 +332,7 @@ func (p SeriesPlan) spread(out []Estimate, t Tier, start, n, latest int64) {
 		default:
 			whole := filled - start
 			out[i].Total = AddCounts(out[i].Total, portion(n, to-start, whole)-portion(n, from-start, whole))
-			out[i].Upper = AddCounts(out[i].Upper, n)
+			out[i].Upper = AddCounts(out[i].Upper, atMost(n))
 		}
 	}
 }
@@ -362,6 +362,9 @@ func (s Series) WithCounts(counts []Estimate, bounded bool) Series {
 	}
 	for i, e := range counts {
 		s.Counts[i] = e.Total
+		if e.IsSaturated() {
+			s.Complete, s.CompleteSince = false, max(s.CompleteSince, s.Start(i)+1)
+		}
 		if bounded {
 			s.Bounds[i] = [2]int64{e.Lower, e.Upper}
 		}

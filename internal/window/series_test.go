@@ -187,7 +187,7 @@ func TestDaysAreExactWhereFinerCellsReach(t *testing.T) {
 			days = append(days, begin.UnixMilli())
 		}
 		var hits []storedHit
-		for range 4000 {
+		for range 8000 { // half of them in logs
 			at := now - 1 - random.Int64N(32*86_400_000)
 			hits = append(hits, storedHit{at, at, 1 + random.Int64N(9)})
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 func sparseTier(t testing.TB, tiers string) (Tier, bool) {
 	t.Helper()
-	return Layout{Tiers: mustTiers(t, tiers), Shards: 1, Sparse: true}.SparseTier()
+	return Layout{Tiers: mustTiers(t, tiers), Shards: 1}.SparseTier()
 }
 
 // The cells of a log are those of which all tiers' cells consist, also if these do not nest; its span is the
@@ -35,8 +36,6 @@ func TestTierOfLogs(t *testing.T) {
 			t.Errorf("%s: cells of %s in logs of %d ms, %v; want %+v", tiers, got.Cell, got.EpochMillis(), ok, want)
 		}
 	}
-	_, ok := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}.SparseTier()
-	require.False(t, ok, "a namespace of version 2")
 }
 
 // Whatever another program has written to the key of a log, it is no log, or has no cell that a log cannot
@@ -82,36 +81,46 @@ func FuzzParseLog(f *testing.F) {
 	})
 }
 
-// A counter is busy if its log would become too large, or would have in the epoch before. A decision stays.
-func TestBusyCountersGoIntoTheTiers(t *testing.T) {
+// A counter's hits go into its log unless they alone are too much for one. A log that is due is folded, and
+// one that is not, because larger ones are, takes hits until it is far too large. A decision stays.
+func TestPlacement(t *testing.T) {
 	t.Parallel()
-	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1, Sparse: true}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}
 	tier, _ := l.SparseTier()
 	at := tier.EpochStart(30) + 5_000_000
 	for what, c := range map[string]struct {
-		hits    int
-		sizes   map[int64]int
-		sparse  bool
-		waiting int // bytes
+		hits, size, larger int
+		sparse, folds      bool
 	}{
-		"new":                       {1, nil, true, 2},
-		"room for one more":         {1, map[int64]int{30: 18}, true, 2},
-		"full":                      {1, map[int64]int{30: 19}, false, 2},
-		"a load that is too large":  {11, nil, false, 22},
-		"busy in the epoch before":  {1, map[int64]int{29: 21}, false, 2},
-		"large in the epoch before": {1, map[int64]int{29: 20}, true, 2},
-		"busy two epochs ago":       {1, map[int64]int{28: 100}, true, 2},
+		"new":                            {hits: 1, sparse: true},
+		"has room":                       {hits: 1, size: 18, sparse: true},
+		"is full":                        {hits: 1, size: 19, sparse: true, folds: true},
+		"a load that is too large":       {hits: 11},
+		"full, as are many larger ones":  {hits: 1, size: 19, larger: 40, sparse: true},
+		"far too large, and no others":   {hits: 1, size: 161, sparse: true, folds: true},
+		"far too large, as are others":   {hits: 1, size: 161, larger: 40},
+		"full, as are three larger ones": {hits: 1, size: 19, larger: 3, sparse: true, folds: true},
 	} {
 		b := NewBatch(l)
 		for i := range c.hits {
 			b.Add([]byte("a"), 1, at+1000*int64(i), at+60_000, 1)
 		}
+		for i := range c.larger {
+			b.Add(fmt.Append(nil, i), uint64(i+2), at, at, 1)
+		}
 		s := b.Shard(0)
-		s.Place(20, func(_ uint64, epoch int64) int { return c.sizes[epoch] })
-		s.Place(0, func(uint64, int64) int { return math.MaxInt }) // what has been decided stays
-		counter := &s.Counters[1]                                  // behind the sum of all hits
-		if counter.IsSparse() != c.sparse || counter.LogBytes() != c.waiting {
-			t.Errorf("%s: sparse %v with %d bytes; want %+v", what, counter.IsSparse(), counter.LogBytes(), c)
+		s.Place(20, 0, func(counterHash uint64, epoch int64) int {
+			require.Equal(t, int64(30), epoch)
+			if counterHash > 1 {
+				return 1000
+			}
+			return c.size
+		})
+		s.Place(0, 0, func(uint64, int64) int { return math.MaxInt }) // what has been decided stays
+		counter := &s.Counters[1]                                     // behind the sum of all hits
+		epoch, folds := s.FoldedEpoch(counter)
+		if counter.IsSparse() != c.sparse || folds != c.folds || folds && epoch != 30 {
+			t.Errorf("%s: sparse %v, folds %v in %d; want %+v", what, counter.IsSparse(), folds, epoch, c)
 		}
 		if got := len(s.Cells(counter, nil)) == 0; got != c.sparse {
 			t.Errorf("%s: the tiers get %v", what, s.Cells(counter, nil))
@@ -119,10 +128,110 @@ func TestBusyCountersGoIntoTheTiers(t *testing.T) {
 	}
 }
 
+// A commit folds once a log exceeds the limit of its stream: the largest of those that are near it.
+func TestFewCommitsFold(t *testing.T) {
+	t.Parallel()
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}
+	const at, counters = int64(1_763_000_000_000), 320
+	folded := func(salt uint64, sizes ...int) (out []int) {
+		b, of := NewBatch(l), map[uint64]int{}
+		for i := range counters {
+			name := fmt.Append(nil, i)
+			b.Add(name, HashCounter(name), at, at, 1)
+			of[HashCounter(name)] = sizes[i%len(sizes)] - i%40
+		}
+		s := b.Shard(0)
+		s.Place(MaxLogBytes, salt, func(counterHash uint64, _ int64) int { return of[counterHash] })
+		for i := range s.Counters {
+			if _, ok := s.FoldedEpoch(&s.Counters[i]); ok {
+				out = append(out, of[s.Counters[i].CounterHash])
+			}
+		}
+		return out
+	}
+	require.Empty(t, folded(0, MaxLogBytes-8), "all are near the limit")
+	all := folded(0, MaxLogBytes+5)
+	require.Len(t, all, mostFolds+(counters+1)/16)
+	require.Greater(t, slices.Min(all), MaxLogBytes-7, "the largest")
+	require.Len(t, folded(0, MaxLogBytes+1, 10, 10, 10, 10, 10, 10, 10), 40, "those that are near, too")
+	require.Len(t, folded(0, MaxLogBytes+1, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10), 16)
+	require.NotEmpty(t, folded(MaxLogBytes/4, MaxLogBytes-8), "the limit of another stream")
+	require.Empty(t, folded(MaxLogBytes/4, MaxLogBytes*3/4-8))
+}
+
+// What a fold keeps and what it moves are what the log had; the newest cells stay.
+func TestFoldedLog(t *testing.T) {
+	t.Parallel()
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}
+	tier, _ := l.SparseTier()
+	c := &CounterHits{Name: "a", CounterHash: 1}
+	rapid.Check(t, func(t *rapid.T) {
+		s, keep := NewBatch(l).Shard(0), rapid.IntRange(0, 40).Draw(t, "keep")
+		hits := map[int64]int64{}
+		var cells []StoredCell
+		for range rapid.IntRange(1, 40).Draw(t, "cells") {
+			cell := StoredCell{rapid.Int64Range(0, 200).Draw(t, "field"), rapid.Int64Range(1, 300).Draw(t, "n")}
+			cells, hits[cell.Field] = append(cells, cell), hits[cell.Field]+cell.N
+		}
+		first := cells[0].Field
+		folded, kept := s.FoldLog(c, 30, cells, keep)
+		stay, err := tier.ParseLog(LogHeader + string(kept))
+		if err != nil || len(kept) > keep {
+			t.Fatalf("%d bytes stay: %v", len(kept), err)
+		}
+		if len(stay) > 0 && len(folded.slots) > 0 && stay[0].Field == first {
+			t.Fatalf("the log begins with cell %d, as before", first)
+		}
+		oldest := int64(math.MaxInt64)
+		for _, cell := range stay {
+			if hits[cell.Field] != cell.N {
+				t.Fatalf("%+v stays of %d", cell, hits[cell.Field])
+			}
+			delete(hits, cell.Field)
+			oldest = min(oldest, cell.Field)
+		}
+		for _, h := range folded.slots {
+			epoch, field := tier.EpochAndField(tier.CellAt(h.slot.Begins()))
+			if epoch != 30 || field >= oldest || hits[field] != h.n || !s.heldByAll(h.slot) {
+				t.Fatalf("%d hits of cell %d of %d move, and %d stays", h.n, field, epoch, oldest)
+			}
+			delete(hits, field)
+		}
+		if len(hits) > 0 {
+			t.Fatalf("%v are gone", hits)
+		}
+	})
+}
+
+// No load begins like a log, so a key that had none is never taken for one.
+func TestLoadsDoNotBeginLikeALog(t *testing.T) {
+	t.Parallel()
+	tier, _ := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}.SparseTier()
+	for field := range min(tier.CellsPerEpoch(), 1<<17) {
+		for _, n := range []int64{1, 2, 3, 1 << 40} {
+			text := string(AppendFirstLogCell(nil, field, n))
+			if strings.HasPrefix(text, LogHeader) {
+				t.Fatalf("%d hits of cell %d are %q", n, field, text)
+			}
+			found, err := tier.ParseLog(LogHeader + text)
+			sum := int64(0)
+			for _, cell := range found {
+				sum += cell.N
+				if cell.Field != field {
+					err = fmt.Errorf("cell %d", cell.Field)
+				}
+			}
+			if err != nil || sum != n {
+				t.Fatalf("%d hits of cell %d are read as %v, %v", n, field, found, err)
+			}
+		}
+	}
+}
+
 // Late hits go into the tiers: a log would date them to the second in which their coarse cell begins.
 func TestLateHitsAreInNoLog(t *testing.T) {
 	t.Parallel()
-	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1, Sparse: true}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBatch(l)
 		const stored = int64(1_763_000_000_000)
@@ -135,7 +244,7 @@ func TestLateHitsAreInNoLog(t *testing.T) {
 			}
 		}
 		s := b.Shard(0)
-		s.Place(math.MaxInt, func(uint64, int64) int { return 0 })
+		s.Place(math.MaxInt32, 0, func(uint64, int64) int { return 0 })
 		c := &s.Counters[1] // behind the sum of all hits
 		for _, cell := range s.LogCells(c, nil) {
 			if second := s.NamesTier.CellStart(cell.Cell) / 1000; hits[second] != cell.N {
@@ -152,7 +261,7 @@ func TestLateHitsAreInNoLog(t *testing.T) {
 // Parts of a commit are as large as logs allow: what goes into the tiers needs three times the commands.
 func TestSplitKnowsLogs(t *testing.T) {
 	t.Parallel()
-	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1, Sparse: true}
+	l := Layout{Tiers: mustTiers(t, DefaultTiers), Shards: 1}
 	count := func(most int) (parts int) {
 		b := NewBatch(l)
 		for i := range 300 {
@@ -160,7 +269,7 @@ func TestSplitKnowsLogs(t *testing.T) {
 			b.Add(name, HashCounter(name), 1_763_000_000_000, 1_763_000_000_000, 1)
 		}
 		s := b.Shard(0)
-		s.Place(most, func(uint64, int64) int { return 0 })
+		s.Place(most, 0, func(uint64, int64) int { return 0 })
 		var hits int64
 		for part := range s.Split(Cursor{Created: 1}, Cursor{Created: 1, Seq: 1}, 200) {
 			hits += part.Hits()

@@ -54,9 +54,7 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 			p := found[number]
 			if p == nil {
 				p = &numberedPart{number: number, ShardBatch: newShardBatch(s.Layout)}
-				if s.Layout.Sparse {
-					p.Counters = []CounterHits{{Name: AllHits, CounterHash: HashCounter(nil)}}
-				}
+				p.Counters = []CounterHits{{Name: AllHits, CounterHash: HashCounter(nil)}}
 				p.end, p.placed = s.end, s.placed
 				found[number] = p
 			}
@@ -82,10 +80,8 @@ func (s *ShardBatch) parts(maxCommands int) (count int, parts []numberedPart) {
 func (s *ShardBatch) take(c *CounterHits) {
 	s.count(c)
 	s.Counters = append(s.Counters, *c)
-	if s.Layout.Sparse {
-		for _, h := range c.slots {
-			s.add(&s.Counters[0], h.slot, h.n)
-		}
+	for _, h := range c.slots {
+		s.add(&s.Counters[0], h.slot, h.n)
 	}
 }
 
@@ -95,6 +91,9 @@ func (s *ShardBatch) count(c *CounterHits) {
 	slots := c.slots
 	if c.sparse {
 		slots = s.noteLogs(c)
+	}
+	if c.folds {
+		s.commands += foldCommands
 	}
 	for i, h := range slots {
 		s.note(c, slots[:i], h.slot)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/consume"
 	"tallyroll/internal/consume/fleet"
 	"tallyroll/internal/consume/source"
 	"tallyroll/internal/platform/wait"
@@ -39,6 +40,7 @@ type streamCheck struct {
 	store    *schema.Store
 	fleet    *fleet.Fleet
 	readable func() fleet.Globs // the streams that the worker may read
+	copies   *consume.Copies
 	log      zerolog.Logger
 
 	running sync.WaitGroup
@@ -129,12 +131,15 @@ func (c *streamCheck) resetLive(all []string, listed map[string]schema.Listed) {
 	c.mu.Unlock()
 }
 
-// listStream lists a stream as live, with the moment before which it stored nothing.
+// listStream lists a stream as live, with the moment before which it stored nothing. A mirror that stands
+// still must not hold as_of back.
 func (c *streamCheck) listStream(ctx context.Context, name string) error {
 	infoCtx, cancel := context.WithTimeout(ctx, source.CheckWithin)
 	defer cancel()
 	handle, err := c.js.Stream(infoCtx, name)
 	switch {
+	case err == nil && c.copies.StandsStill(c.js, handle.CachedInfo()):
+		return nil
 	case err == nil:
 		return c.store.AddStreamSince(ctx, name, source.Since(handle.CachedInfo()))
 	case errors.Is(err, jetstream.ErrStreamNotFound):

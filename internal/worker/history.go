@@ -74,10 +74,9 @@ func checkCoverage(ctx context.Context, store *schema.Store, d schema.Declaratio
 	}
 	for _, t := range layout.Tiers.Lacking(d.From, d.At) {
 		err = errors.Join(err, fmt.Errorf("the declaration does not cover the tier %s: ingest --retier built "+
-			"its cells "+
-			"from others, which held all hits only from %s on: answers that reach further back stay incomplete; if "+
-			"you need them, "+
-			"count into a new namespace with these tiers, import, and declare there", t, hit.Moment(t.Since)))
+			"its cells from others, which held all hits only from %s on: answers that reach further back stay "+
+			"incomplete; if you need them, count into a new namespace with these tiers, import, and declare there",
+			t, hit.Moment(t.Since)))
 	}
 	return err
 }

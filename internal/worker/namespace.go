@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -18,6 +19,9 @@ type namespace struct {
 	log      zerolog.Logger
 }
 
+// restoredWithin is how long a running worker gets to write a lost layout record again. Tests shorten it.
+var restoredWithin = 15 * time.Second
+
 // open checks that Redis and the namespace can be used for counting, and returns the layout. It waits while
 // Redis does not answer: a fail-over can begin at any time. A problem that only an operator can fix is an
 // error at once.
@@ -25,8 +29,16 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 	if err := redisconn.Retry(ctx, n.log, n.checkRedis); err != nil {
 		return layout, err
 	}
+	var lost time.Time
 	err = redisconn.Retry(ctx, n.log, func(ctx context.Context) (err error) {
 		layout, err = n.openLayout(ctx)
+		if !errors.Is(err, schema.ErrLayoutLost) {
+			lost = time.Time{}
+		} else if lost.IsZero() {
+			lost = time.Now()
+		} else if time.Since(lost) > restoredWithin {
+			return setting.UsageError{Err: err}
+		}
 		var mismatch *schema.LayoutMismatchError
 		var retiering *schema.RetieringError
 		if errors.As(err, &mismatch) || errors.As(err, &retiering) || errors.Is(err, schema.ErrBadLayout) {
@@ -43,11 +55,8 @@ func (n *namespace) open(ctx context.Context) (layout window.Layout, err error) 
 // would neither read nor miss them.
 func (n *namespace) openLayout(ctx context.Context) (window.Layout, error) {
 	wanted := n.settings.layout
-	// A default may differ from what the namespace was created with.
-	if !n.settings.TiersGiven || !n.settings.UniqueTiersGiven || !n.settings.ShardsGiven {
-		if err := n.store.CheckLayout(ctx); err != nil {
-			return window.Layout{}, err
-		}
+	if err := n.store.RestoreLayout(ctx); err != nil {
+		return window.Layout{}, err
 	}
 	layout, err := n.store.OpenLayout(ctx, wanted)
 	var mismatch *schema.LayoutMismatchError

@@ -29,7 +29,7 @@ var unset = []string{"TIERS=", "SHARDS="}
 
 // recordOf is the text of a layout record as versions with formerTiers wrote it.
 func recordOf(tiers string, shards int) string {
-	return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER","epoch_cells":240}`, tiers, shards)
+	return fmt.Sprintf(`{"version":3,"tiers":%q,"shards":%d,"hash":"xxhash64","id":"FORMER","epoch_cells":240}`, tiers, shards)
 }
 
 // The settings print their default from a tag, which cannot name the constant.
@@ -202,16 +202,66 @@ func TestRunningWorkerNeverTakesOtherTiers(t *testing.T) {
 	r.awaitTotal(20)
 }
 
-// Without the record it is unknown which hashes have the counts. A worker waits for one that knows.
-func TestWorkerWaitsIfTheLayoutIsLost(t *testing.T) {
+func init() { restoredWithin = 100 * time.Millisecond }
+
+// A lost layout record is restored from its copy, whatever the settings: also that of changed tiers, and one
+// of another version. A change that is under way goes on. Settings alone restore nothing: without a copy, the
+// worker ends, and names the key. A namespace without streams is a new one.
+func TestLostLayoutIsRestoredOrStopsTheWorker(t *testing.T) {
+	t.Parallel()
+	client := stack.ProgramClient(t, stack.SharedRedis(t).URL())
+	given := []string{"TIERS=" + window.DefaultTiers, "UNIQUE_TIERS=" + window.DefaultUniqueTiers, "SHARDS=8"}
+	open := func(env []string) (window.Layout, error) {
+		return (&namespace{parseSettings(t, env...), schema.NewStore(client, "test"), zerolog.Nop()}).open(t.Context())
+	}
+	former := recordOf(window.DefaultTiers, 8)
+	changed := strings.Replace(former, `"epoch_cells":240`, `"epoch_cells":240,"generation":1,"complete_from":[0,0,0,0]`, 1)
+	for _, record := range []string{former, changed, recordOf(formerTiers, 3),
+		strings.TrimSuffix(changed, "}") + `,"retier":{"phase":"switched","tiers":"1s/1m","epoch_cells":240}}`} {
+		for _, env := range [][]string{nil, unset, given} {
+			ctx := t.Context()
+			require.NoError(t, client.FlushDB(ctx).Err())
+			require.NoError(t, client.Set(ctx, "test:layout", record, 0).Err())
+			want, err := open(nil)
+			require.NoError(t, err)
+			require.NoError(t, schema.NewStore(client, "test").AddStream(ctx, "HITS"))
+			require.NoError(t, client.Del(ctx, "test:layout").Err())
+			have, err := open(env)
+			var mismatch *schema.LayoutMismatchError
+			if !errors.As(err, &mismatch) || record != recordOf(formerTiers, 3) {
+				require.NoError(t, err)
+				require.Equal(t, want, have)
+			}
+			require.JSONEq(t, client.Get(ctx, "test:layout:copy").Val(), client.Get(ctx, "test:layout").Val())
+			require.Equal(t, strings.Contains(record, "retier"), strings.Contains(client.Get(ctx, "test:layout").Val(), "switched"))
+
+			require.NoError(t, client.Del(ctx, "test:layout", "test:layout:copy").Err())
+			_, err = open(env)
+			var usage setting.UsageError
+			require.ErrorAs(t, err, &usage)
+			require.ErrorContains(t, err, "test:layout and its copy are missing")
+			require.ErrorContains(t, err, "docs/disasters.md")
+			require.Zero(t, client.Exists(ctx, "test:layout").Val())
+
+			require.NoError(t, client.Del(ctx, "test:streams").Err())
+			_, err = open(env)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// A running worker writes the record and its copy again, and the next one goes on with either of them.
+func TestLostLayoutIsWrittenAgainByARunningWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.startCounting(10, "TIERS="+formerTiers, "SHARDS=8")
+	require.NoError(t, r.redis.Client().Del(t.Context(), "test:layout", "test:layout:copy").Err())
+	stack.Eventually(t, "the record and its copy", func() (bool, string) {
+		return r.redis.Client().Exists(t.Context(), "test:layout", "test:layout:copy").Val() == 2, ""
+	})
 	w.stop()
 	require.NoError(t, r.redis.Client().Del(t.Context(), "test:layout").Err())
 	r.start(unset...)
-	r.logs.await(t, "waiting for Redis", "the layout record is lost", "set TIERS, UNIQUE_TIERS and SHARDS")
-	r.start("TIERS="+formerTiers, "UNIQUE_TIERS="+window.DefaultUniqueTiers, "SHARDS=8")
 	r.publish(10)
 	r.awaitTotal(20)
 }
@@ -315,8 +365,8 @@ func TestNamespaceRecreatedWithOtherEpochsIsWrittenWithThese(t *testing.T) {
 	const tiers = "1s/1h,1m/1d"
 	r := newRig(t)
 	r.createStream(0)
-	record := func(epochCells int) string { // of a version without sparse logs
-		return fmt.Sprintf(`{"version":1,"tiers":%q,"shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":%d}`, tiers, epochCells)
+	record := func(epochCells int) string {
+		return fmt.Sprintf(`{"version":3,"tiers":%q,"shards":4,"hash":"xxhash64","id":"BEFORE","epoch_cells":%d}`, tiers, epochCells)
 	}
 	require.NoError(t, r.redis.Client().Set(t.Context(), "test:layout", record(256), 0).Err())
 	w := r.start("TIERS="+tiers, "SHARDS=4")

@@ -188,7 +188,9 @@ func TestProbeFindsTheStreamThatTakesASubjectAndStoresNothing(t *testing.T) {
 		{"chatty.>", "", outbox.ErrNoAnswer, nil},
 		{"hits.>", "", outbox.ErrNotPermitted, []nats.Option{nats.UserInfo("mute", "mute")}},
 	} {
-		stream, err := outbox.FindStream(t.Context(), broker.Conn(test.options...), test.subject)
+		asking, err := jetstream.New(broker.Conn(test.options...))
+		require.NoError(t, err)
+		stream, err := outbox.FindStream(t.Context(), asking, test.subject)
 		if stream != test.stream || !errors.Is(err, test.err) || err != nil && test.err == nil {
 			t.Errorf("%s: %q, %v, want %q, %v", test.subject, stream, err, test.stream, test.err)
 		}

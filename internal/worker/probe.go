@@ -48,7 +48,7 @@ func (p *probe) check(ctx context.Context, all []string) {
 	}
 	p.probedStreams, p.probedAt = streams, time.Now()
 	p.running.Go(func() {
-		stream, err := outbox.FindStream(ctx, p.js.Conn(), p.settings.Subject)
+		stream, err := outbox.FindStream(ctx, p.js, p.settings.Subject)
 		if ctx.Err() != nil {
 			return
 		}
@@ -89,8 +89,9 @@ func (p *probe) logDestination(bad bool, read []string, stream string, err error
 		line.Str("stream", stream).Msgf("hits published to %s go to the stream %s, which INGEST_STREAMS=%s leaves "+
 			"out: they are not counted; add it there", subject, stream, p.settings.Streams)
 	case errors.Is(err, outbox.ErrNoStream) && partitions > 0:
-		line.Msgf(`hits published to %s are lost: no stream has that subject, and the server does not map it onto the partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`,
-			subject, subject, partitions)
+		line.Msgf("hits published to %s are lost: no stream has that subject, and the server does not map it onto the "+
+			"partitions. Add to the server's configuration (or the account's), as deploy/nats-partitions.conf does, "+
+			`and reload it: mappings { %q: "hitp.{{partition(%d)}}.>" }`, subject, subject, partitions)
 	case errors.Is(err, outbox.ErrNoStream):
 		line.Msgf("hits published to %s are lost: no stream has that subject; publish to the subjects of the streams, "+
 			"or add it to one of them", subject)

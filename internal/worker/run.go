@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/release"
-	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/systemd"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/web"
@@ -84,10 +82,10 @@ func Run(ctx context.Context, settings Settings, log zerolog.Logger, progress co
 // port.
 func listen(settings Settings, log zerolog.Logger) (net.Listener, error) {
 	if settings.AddrGiven {
-		return web.Listen("INGEST_ADDR", settings.Addr)
+		return settings.Addr.Listen()
 	}
-	listener, err := web.ListenNear("INGEST_ADDR", settings.Addr)
-	if err == nil && listener.Addr().String() != settings.Addr {
+	listener, err := settings.Addr.ListenNear()
+	if err == nil && listener.Addr().String() != settings.Addr.String() {
 		log.Warn().Str("status", listener.Addr().String()).
 			Msgf("status address %s is in use; listening on %s: set INGEST_ADDR to choose one", settings.Addr,
 				listener.Addr())
@@ -117,27 +115,18 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.own.js = js
-	remote := natsconn.DescribeRemote(js)
-	if err := wait.Until(ctx, w.log, strings.TrimSpace("JetStream "+remote), func(ctx context.Context) error {
+	what := strings.TrimSpace("JetStream " + natsconn.DescribeRemote(js))
+	if err := wait.Until(ctx, w.log, what, func(ctx context.Context) error {
 		_, err := js.AccountInfo(ctx)
-		if remote != "" && errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-			return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX " +
-				"(or the context) may be wrong")
-		}
-		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
-			errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return setting.UsageError{Err: fmt.Errorf("NATS at %s: %w: start nats-server with -js, or enable "+
-				"JetStream for the account", natsconn.ServerOf(conn), err)}
-		}
-		return err
+		return natsconn.ExplainJetStream(js, err)
 	}); err != nil {
 		return err
 	}
 	if err := awaitLeader(ctx, w.log, w.own.createRejects); err != nil {
 		return w.settings.createError(err)
 	}
-	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).Str("redis",
-		w.settings.Redis.URL.Addr()).
+	w.log.Info().Str("version", release.Version()).Str("nats", natsconn.ServerOf(conn)).
+		Str("redis", w.settings.Redis.URL.Addr()).
 		Str("namespace", w.settings.Redis.Namespace).Stringer("tiers", w.layout.Tiers).Int("shards", w.layout.Shards).
 		Stringer("streams", w.readable()).Str("status", listener.Addr().String()).Msg("started")
 	w.assemble(js, fleet.New(fleet.Config{

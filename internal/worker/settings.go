@@ -16,6 +16,7 @@ import (
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/setting"
+	"tallyroll/internal/web"
 	"tallyroll/internal/window"
 )
 
@@ -46,7 +47,7 @@ type Settings struct {
 	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
 	MaxAgeGiven      bool          `given:"INGEST_MAX_AGE"`
 	AllowEviction    bool          `env:"INGEST_ALLOW_EVICTION" envDefault:"false" help:"true: run on a Redis that may evict any key (allkeys-*); cursors and counts can then vanish, and totals can be wrong without warning"`
-	Addr             string        `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is in use, the worker takes a free port and logs it"`
+	Addr             web.Address   `env:"INGEST_ADDR" envDefault:"127.0.0.1:8082" help:"where /healthz, /readyz, /metrics and Go's profiles (/debug/pprof/) are served; if it is not set and the port is in use, the worker takes a free port and logs it"`
 	AddrGiven        bool          `given:"INGEST_ADDR"`
 	Worker           string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
 
@@ -66,7 +67,7 @@ func (s *Settings) Validate() error {
 		return &setting.Error{Key: "UNIQUE_TIERS", Value: s.UniqueTiers,
 			MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
-	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards, Sparse: true}
+	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
 	if !hit.ValidSubject(s.Subject) {
 		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, MustBe: subjectForm}
 	}
@@ -100,9 +101,6 @@ func (s *Settings) Validate() error {
 				MustBe: fmt.Sprintf("a duration from %s to %s", human.FormatDuration(d.min),
 					human.FormatDuration(d.max))}
 		}
-	}
-	if err := setting.CheckAddress("INGEST_ADDR", s.Addr); err != nil {
-		return err
 	}
 	if s.Worker == "" {
 		host, err := os.Hostname()

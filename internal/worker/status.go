@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -46,28 +47,30 @@ type status struct {
 	conn      *nats.Conn      // nil until the worker's share of the streams is known
 	reading   map[string]bool // by stream that the worker holds: whether a session reads it
 	idleRules []string        // of each rule that counts nothing, where it is and why
+	copies    *consume.Copies // nil until the worker has connected
 }
 
 // serve serves /healthz (the process runs), /readyz (the worker reads every stream of its share, and no
-// commit has waited for long; with the rules that count nothing), /metrics and /debug/pprof/.
+// commit has waited for long; with the rules that count nothing and the copies), /metrics and /debug/pprof/.
 func (s *status) serve(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprintln(rw, "ok") })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
-		why, idleRules := s.unready()
+		why, notes := s.unready()
 		if why != "" {
 			http.Error(rw, why, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(rw, strings.Join(append([]string{"ready"}, idleRules...), "\n"))
+		fmt.Fprintln(rw, strings.Join(append([]string{"ready"}, notes...), "\n"))
 	})
 	buildinfo.RouteMetrics(mux, registry)
 	buildinfo.RouteProfiles(mux)
 	return mux
 }
 
-// unready returns why this worker does not read its share of the streams; "" if it does, or stands by.
-func (s *status) unready() (why string, idleRules []string) {
+// unready returns why this worker does not read its share of the streams; "" if it does, or stands by. A copy
+// that stands still on purpose is a note.
+func (s *status) unready() (why string, notes []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -80,12 +83,23 @@ func (s *status) unready() (why string, idleRules []string) {
 		if s.reading[stream] {
 			continue
 		}
-		if why := s.waits.Cause(stream); why != nil {
+		why := s.waits.Cause(stream)
+		if errors.Is(why, consume.ErrCopy) {
+			notes = append(notes, why.Error())
+			continue
+		}
+		if why != nil {
 			return fmt.Sprintf("stream %s is not being read: %v", stream, why), nil
 		}
 		return fmt.Sprintf("stream %s is not being read yet", stream), nil
 	}
-	return s.waits.Longest(), s.idleRules
+	return s.waits.Longest(), slices.Concat(s.idleRules, notes, s.copies.Notes())
+}
+
+func (s *status) setCopies(c *consume.Copies) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies = c
 }
 
 func (s *status) setConn(conn *nats.Conn) {

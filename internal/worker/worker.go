@@ -40,6 +40,7 @@ type worker struct {
 	fleet       *fleet.Fleet
 	keeper      *consume.Keeper
 	streamCheck streamCheck
+	counted     countedStreams
 	endings     endings
 	probe       probe
 
@@ -58,7 +59,10 @@ type worker struct {
 func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
 	w.js, w.fleet = js, f
 	w.own.js = js
-	w.streamCheck = streamCheck{js: js, store: w.store, fleet: f, readable: w.readable, log: w.log}
+	w.counted = countedStreams{js: js, fleet: f, missing: make(map[string]time.Time)}
+	copies := w.counted.copies()
+	w.status.setCopies(copies)
+	w.streamCheck = streamCheck{js: js, store: w.store, fleet: f, readable: w.readable, copies: copies, log: w.log}
 	w.endings = endings{
 		Endings: consume.Endings{JS: js, Store: w.store, Layout: w.layout, Log: w.log,
 			MakeRejects: w.own.createRejects},
@@ -68,7 +72,7 @@ func (w *worker) assemble(js jetstream.JetStream, f *fleet.Fleet) {
 	w.keeper = consume.NewKeeper(consume.Config{
 		Store: w.store, Layout: w.layout, Limits: w.settings.limits(), Metrics: w.metrics.sessions,
 		Waits: w.status.waits,
-		Rules: w.rules, Log: w.log, Progress: w.progress, Listed: w.streamCheck.allListed,
+		Rules: w.rules, Copies: copies, Log: w.log, Progress: w.progress, Listed: w.streamCheck.allListed,
 	})
 }
 
@@ -204,6 +208,7 @@ func (w *worker) discover(ctx context.Context) error {
 	}
 	w.fleet.SetReadable(w.readable()) // the rules may have been reloaded
 	listed, err := w.store.Streams(ctx)
+	w.counted.set(all, listed)
 	if err == nil {
 		w.streamCheck.resetLive(all, listed)
 		err = w.streamCheck.listNew(ctx, all)

@@ -46,7 +46,7 @@ func Layout(t testing.TB) window.Layout {
 	require.NoError(t, err)
 	uniqueTiers, err := window.ParseUniqueTiers(window.DefaultUniqueTiers)
 	require.NoError(t, err)
-	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4, Sparse: true}
+	return window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: 4}
 }
 
 // Sample is n hits of a counter at a moment.
@@ -247,12 +247,14 @@ var FakeNow = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // BufferBodies reads bodies before a service's handlers do, as query does.
 func BufferBodies(next http.Handler) http.Handler {
+	bodies := web.BodyBudget()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			if p := api.BufferBody(w, r); p != nil {
+			if p := api.BufferBody(w, r, bodies, api.MaxBody); p != nil {
 				p.Write(w)
 				return
 			}
+			defer r.Body.Close()
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/platform/human"
 	"tallyroll/tests/stack"
 )
 
@@ -17,6 +18,7 @@ import (
 type latencies struct {
 	sample
 	load       float64 // of the rate at which a consumer that does nothing reads one-hit messages
+	rate       float64 // hits per second, if load is 0; those that are followed are a part of them
 	size       int     // hits of a message
 	Ping, Idle sample  // of the Redis that is written to, and of one that does nothing
 }
@@ -27,7 +29,12 @@ func measureLatency(t *testing.T, r *rig, o options) []*latencies {
 	load := func(name string, load float64, size int) *latencies {
 		return &latencies{sample: sample{part: "latency", name: name}, load: load, size: size}
 	}
-	all := chosen(o, load("no load", 0, 1), load("one hit a message, 10 % of the ceiling", 0.1, 1),
+	at := func(rate float64) *latencies {
+		l := load(human.Thousands(rate)+" hits per second", 0, 1)
+		l.rate = rate
+		return l
+	}
+	all := chosen(o, load("no load", 0, 1), at(20), at(2000), load("one hit a message, 10 % of the ceiling", 0.1, 1),
 		load("100 hits a message, 50 % of the ceiling", 0.5, batchSize))
 	var limit float64 // hits a second
 	for _, l := range all {
@@ -36,7 +43,7 @@ func measureLatency(t *testing.T, r *rig, o options) []*latencies {
 			if l.load > 0 && limit == 0 {
 				limit = r.ceiling(t, r.fill(t, "ONE", w, o.size(w.single), 1))["rate"]
 			}
-			r.live(t, w, l, l.load*limit, max(o.seconds(20), 2*time.Second))
+			r.live(t, w, l, l.rate+l.load*limit, max(o.seconds(20), 2*time.Second))
 			l.print(0, l.took)
 		})
 	}
@@ -44,7 +51,7 @@ func measureLatency(t *testing.T, r *rig, o options) []*latencies {
 }
 
 // probeEvery is how often a hit is followed from its acknowledgement to the
-// totals; lookEvery is how exactly.
+// totals, or less often if the load is lower; lookEvery is how exactly.
 const (
 	probeEvery = 10 * time.Millisecond
 	lookEvery  = time.Millisecond
@@ -64,13 +71,18 @@ func (r *rig) live(t *testing.T, w workload, l *latencies, rate float64, length 
 	var wg sync.WaitGroup
 	published := 0
 	began := time.Now()
+	probes := probeEvery
+	if l.rate > 0 {
+		probes = max(probes, time.Duration(float64(time.Second)/l.rate))
+		rate -= float64(time.Second / probes)
+	}
 	if rate > 0 {
 		wg.Go(func() { published = r.publishAt(t, ctx, w, rate, l.size) })
 		time.Sleep(warm)
 	}
 	wg.Go(func() { l.Ping.took = pings(t, ctx, r.rdb) })
 	wg.Go(func() { l.Idle.took = pings(t, ctx, idle) })
-	wg.Go(func() { l.took = r.probe(t, ctx) })
+	wg.Go(func() { l.took = r.probe(t, ctx, probes) })
 	wg.Wait()
 	l.add("asked", rate)
 	l.add("reached", float64(published)/time.Since(began).Seconds())
@@ -114,7 +126,7 @@ func (r *rig) publishAt(t *testing.T, ctx context.Context, w workload, rate floa
 // probe publishes hits of one counter and waits for each to be in the totals:
 // counts and cursor move in one transaction, so that is when the cursor of its
 // shard has passed it.
-func (r *rig) probe(t *testing.T, ctx context.Context) (visible []time.Duration) {
+func (r *rig) probe(t *testing.T, ctx context.Context, every time.Duration) (visible []time.Duration) {
 	type sent struct {
 		seq   uint64
 		acked time.Time
@@ -128,7 +140,7 @@ func (r *rig) probe(t *testing.T, ctx context.Context) (visible []time.Duration)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(waiting)
-		tick := time.NewTicker(probeEvery)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			ack, err := js.Publish(t.Context(), "live.probe", nil)

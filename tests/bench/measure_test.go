@@ -186,9 +186,14 @@ func peakMiB(t testing.TB, pids ...int) (sum float64) {
 
 // hitsCounted asks a worker's metrics how many hits are committed for certain.
 func hitsCounted(w *stack.Service) (sum int, err error) {
+	return sumOfMetric(w, "tallyroll_ingest_hits_total")
+}
+
+// sumOfMetric is the sum of a metric over its labels.
+func sumOfMetric(w *stack.Service, name string) (sum int, err error) {
 	body, err := fetch(http.DefaultClient, w.URL()+"/metrics")
 	for line := range strings.Lines(string(body)) {
-		if strings.HasPrefix(line, "tallyroll_ingest_hits_total{") {
+		if strings.HasPrefix(line, name+"{") || strings.HasPrefix(line, name+" ") {
 			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
 			if err != nil {
 				return 0, err

@@ -1,9 +1,12 @@
 package bench_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/platform/human"
@@ -91,26 +94,24 @@ func (r *rig) restingBytes(t *testing.T) int64 {
 	return r.dataBytes(t)
 }
 
-// tierBytes commits what tiers hold. Moments lie ahead of now, because the writer does not write what has
-// expired by Redis's clock.
+// tierBytes is what a counter takes in Redis. With logs, and unless that is too much work, its hits come as
+// in life (livedBytes). Otherwise what is alive is committed: moments lie ahead of now, because the writer
+// does not write what has expired by Redis's clock.
 func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) float64 {
 	t.Helper()
 	r.empty(t)
 	tiers := tiersOf(text)
-	layout := window.Layout{Tiers: tiers, Shards: 1, Sparse: true}
-	logs, ok := layout.SparseTier()
-	rare := ok && logs.EpochMillis()/rate.period < window.MaxLogBytes/4
-	layout.Sparse = rare // a busy counter's hits all go into the tiers
+	layout := window.Layout{Tiers: tiers, Shards: 1}
+	if logs, ok := layout.SparseTier(); ok && logs.EpochMillis()/rate.period < 4000 {
+		return r.livedBytes(t, layout, rate, min(counters, 1000))
+	}
 	b := r.backfill(t, layout)
 	before := r.restingBytes(t) // the cursor is not the counters'
 
 	longest := 2 * tiers[len(tiers)-1].Window.Milliseconds()
 	moment := func(i int) int64 { return b.now.UnixMilli() + longest*int64(i)/int64(counters) }
-	if rare {
-		b.addRare(logs, rate, counters, longest, moment)
-	} else {
-		b.addBusy(tiers, rate, counters, moment)
-	}
+	b.store.MaxLogBytes = 1 // all hits go into the tiers
+	b.addBusy(tiers, rate, counters, moment)
 	// The summaries and the sum of all hits are the stream's and the shard's, and not a counter's: with so few
 	// counters they would be most of the bytes.
 	for _, pattern := range []string{namespace + ":{*}:top:*", namespace + ":{*}:h:*:"} {
@@ -121,43 +122,100 @@ func (r *rig) tierBytes(t *testing.T, text string, rate rate, counters int) floa
 	return float64(r.restingBytes(t)-before) / float64(counters)
 }
 
+// livedBytes is the mean over two epochs of logs, which lie ahead of now, so that Redis keeps what is expired
+// by the clock of the hits.
+func (r *rig) livedBytes(t *testing.T, layout window.Layout, rate rate, counters int) float64 {
+	t.Helper()
+	const samples = 16
+	b := r.backfillAt(t, layout)
+	others := stack.Scan(t, r.rdb, namespace+":*")
+	logs, _ := layout.SparseTier()
+	at := b.now.UnixMilli() + hour
+	next := at + warmUp(logs)
+	sum := int64(0)
+	for range samples {
+		b.live(at, next, livedCounters{0, counters, rate.period})
+		sum += r.bytesAt(t, next, others)
+		at, next = next, next+2*logs.EpochMillis()/samples
+	}
+	return float64(sum) / samples / float64(counters)
+}
+
+// warmUp is how long a counter must have had hits so that all of its keys are as they will be: those of the
+// longest life, and an epoch of logs before, by which a writer knows busy counters.
+func warmUp(logs window.Tier) int64 {
+	return 3*logs.EpochMillis() + logs.Window.Milliseconds()/4
+}
+
+// placeBytes is what Redis takes for a key in addition to its MEMORY USAGE: its places in the tables of keys
+// and of expiries.
+const placeBytes = 61
+
+// bytesAt is what the keys take that are alive at a moment. Those that are not are removed. Others, the
+// summaries and the sum of all hits are the stream's and the shard's, and not a counter's.
+func (r *rig) bytesAt(t *testing.T, now int64, others []string) (sum int64) {
+	t.Helper()
+	ctx := t.Context()
+	for keys := range slices.Chunk(stack.Scan(t, r.rdb, namespace+":{*}:*"), 1000) {
+		deadlines, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, key := range keys {
+				p.ExpireTime(ctx, key)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		replies, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range keys {
+				deadline := deadlines[i].(*redis.DurationCmd).Val()
+				switch {
+				case deadline > 0 && deadline.Milliseconds() <= now:
+					p.Del(ctx, key)
+				case !slices.Contains(others, key) && !strings.Contains(key, "}:top:") && !strings.HasSuffix(key, ":"):
+					p.MemoryUsage(ctx, key, 0)
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		for _, reply := range replies {
+			if reply.Name() == "memory" {
+				sum += reply.(*redis.IntCmd).Val() + placeBytes
+			}
+		}
+	}
+	return sum
+}
+
 // addBusy writes what tiers hold.
 func (b *backfill) addBusy(tiers window.Tiers, rate rate, counters int, moment func(i int) int64) {
 	for i := range counters {
-		hash := window.HashCounter([]byte(counterName(i)))
-		now := moment(i)
-		// From tier to tier steps become as long as its cells: finer ones are gone by then.
-		at, tier, due := now-rate.period*int64(i)/int64(counters), 0, int64(0)
-		for {
-			for tier < len(tiers) && !(window.Layout{Tiers: tiers[tier : tier+1], Shards: 1}).Holds(hash, at, now) {
-				tier++
-			}
-			if tier == len(tiers) {
-				break
-			}
-			step := max(rate.period, tiers[tier].Cell.Milliseconds())
-			due += step
-			b.add(i, at, now, due/rate.period)
-			due %= rate.period
-			at -= step
+		hash, now := window.HashCounter([]byte(counterName(i))), moment(i)
+		heldCells(tiers, hash, now-rate.period*int64(i)/int64(counters), now, rate.period, func(at, n int64) {
+			b.add(i, at, now, n)
 			if b.cells >= 200 { // a batch looks a counter's cells through one by one
 				b.commit()
 			}
-		}
+		})
 	}
 	b.commit()
 }
 
-// addRare writes the hits whose logs are alive, one by one, as they came: Redis doubles a string that grows.
-func (b *backfill) addRare(logs window.Tier, rate rate, counters int, longest int64, moment func(i int) int64) {
-	for age := longest * 5 / 4 / rate.period * rate.period; age >= 0; age -= rate.period {
-		for i := range counters {
-			at := moment(i) - rate.period*int64(i)/int64(counters) - age
-			if logs.Deadline(logs.EpochAt(at), window.HashCounter([]byte(counterName(i))))*1000 > moment(i) {
-				b.add(i, at, at, 1)
-			}
+// heldCells calls each with what tiers hold at a moment of a counter that is hit every so often, from its
+// latest hits on. From tier to tier steps become as long as its cells: finer ones are gone by then.
+func heldCells(tiers window.Tiers, counterHash uint64, latest, now, period int64, each func(at, n int64)) {
+	tier, due := 0, int64(0)
+	for at := latest; ; {
+		for tier < len(tiers) && !(window.Layout{Tiers: tiers[tier : tier+1], Shards: 1}).Holds(counterHash, at, now) {
+			tier++
 		}
-		b.commit()
+		if tier == len(tiers) {
+			return
+		}
+		step := max(period, tiers[tier].Cell.Milliseconds())
+		due += step
+		each(at, due/period)
+		due %= period
+		at -= step
 	}
 }
 

@@ -86,11 +86,7 @@ func measureQueries(t *testing.T, r *rig, o options) (out []*queryFigures) {
 // What it counts has been counted before: only its work matters here.
 func (r *rig) drain(t *testing.T, s *stored) *stack.Service {
 	t.Helper()
-	var cursors []string
-	for shard := range shards {
-		cursors = append(cursors, cursorKey(s.stream, shard))
-	}
-	require.NoError(t, r.rdb.Del(t.Context(), cursors...).Err())
+	r.dropCursors(t, s.stream)
 	w := r.startIngest(t, s.stream)
 	stack.Eventually(t, "the first commits", func() (bool, string) {
 		n, err := hitsCounted(w)

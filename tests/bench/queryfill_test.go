@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
 	"tallyroll/internal/window/schema"
+	"tallyroll/tests/stack"
 )
 
 // tiersOf are tiers of this package's own texts.
@@ -24,11 +26,13 @@ func tiersOf(text string) window.Tiers {
 // backfill writes hits of the past through the production writer.
 type backfill struct {
 	t       testing.TB
+	store   *schema.Store
 	batch   *window.Batch
 	cells   int // of the batch
 	writers []*commit.Writer
 	cursor  window.Cursor
 	now     time.Time // of its beginning
+	clock   *stack.RedisClock
 }
 
 // backfill begins to write into a namespace that is empty.
@@ -37,7 +41,7 @@ func (r *rig) backfill(t testing.TB, layout window.Layout) *backfill {
 	store, now := schema.NewStore(r.rdb, namespace), time.Now()
 	require.NoError(t, store.EnsureLayout(t.Context(), layout))
 	require.NoError(t, store.AddStream(t.Context(), "HITS"))
-	b := &backfill{t: t, batch: window.NewBatch(layout), now: now}
+	b := &backfill{t: t, store: store, batch: window.NewBatch(layout), now: now}
 	b.cursor = window.Cursor{Created: now.Add(-60 * day).UnixNano(), Stored: now.UnixNano(), AsOf: now.UnixMilli()}
 	for shard := range layout.Shards {
 		w, err := commit.OpenWriter(t.Context(), store, layout, "HITS", shard)
@@ -46,6 +50,50 @@ func (r *rig) backfill(t testing.TB, layout window.Layout) *backfill {
 	}
 	b.commit()
 	return b
+}
+
+// backfillAt is backfill by a clock of Redis that live moves.
+func (r *rig) backfillAt(t testing.TB, layout window.Layout) *backfill {
+	t.Helper()
+	options, own := *r.rdb.Options(), *r
+	own.rdb = redis.NewClient(&options)
+	t.Cleanup(func() { _ = own.rdb.Close() })
+	clock := stack.WatchClock(own.rdb)
+	b := own.backfill(t, layout)
+	b.clock = clock
+	return b
+}
+
+// livedCounters are counters with a hit per period each, spread over the period.
+type livedCounters struct {
+	first, counters int
+	period          int64 // milliseconds
+}
+
+// live counts the hits of counters as they come from one moment to another. A load gathers for the shortest
+// period, or for a quarter of an hour if that is longer.
+func (b *backfill) live(from, to int64, sets ...livedCounters) {
+	b.t.Helper()
+	step := 24 * hour
+	for _, c := range sets {
+		step = max(15*minute, min(step, c.period))
+	}
+	for at := from; at < to; {
+		end := min(at+step, to)
+		for _, c := range sets {
+			for i := range c.counters {
+				phase := c.period * int64(i) / int64(c.counters)
+				for hit := window.FloorDiv(at-phase+c.period-1, c.period)*c.period + phase; hit < end; hit += c.period {
+					b.add(c.first+i, hit, hit, 1)
+				}
+			}
+		}
+		moment := time.UnixMilli(end)
+		b.clock.Hold(&moment)
+		b.cursor.Stored, b.cursor.AsOf = moment.UnixNano(), end
+		b.commit()
+		at = end
+	}
 }
 
 // add adds n hits of counter i that came at a moment, seen from another one.
@@ -78,7 +126,7 @@ func (r *rig) fillTiers(t *testing.T, text string, dense, counters int) {
 	t.Helper()
 	r.empty(t)
 	tiers := tiersOf(text)
-	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: shards, Sparse: true})
+	b := r.backfill(t, window.Layout{Tiers: tiers, Shards: shards})
 	now := b.now.UnixMilli()
 	add := func(i int, at, n int64) {
 		b.add(i, at, now, n)

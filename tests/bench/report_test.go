@@ -35,6 +35,7 @@ const (
 func (v view) tables(t *testing.T, o options) string {
 	t.Helper()
 	v["Runs"], v["Clients"], v["Rates"] = o.runs, o.size(dashboardClients), footprintRates
+	v["PerLoad"] = human.Thousands(float64(o.size(agedCounters)))
 	v["Command"] = fmt.Sprintf("make bench RUNS=%d SCALE=%g", o.runs, o.scale)
 	if o.fleet {
 		v["Command"] = fmt.Sprint(v["Command"], " FLEET=1")

@@ -167,14 +167,20 @@ func (r *rig) committed(t testing.TB, stream string, shard int) (uint64, error) 
 	return seq, err
 }
 
-// tallyroll counts streams with worker processes, from the moment that the first
+// tallyroll counts streams into an empty Redis.
+func (r *rig) tallyroll(t testing.TB, streams []*stored, named string, workers int, env ...string) figures {
+	t.Helper()
+	r.empty(t)
+	return r.backlog(t, streams, named, workers, env...)
+}
+
+// backlog counts streams without cursors with worker processes, from the moment that the first
 // of them begins to read until the last hit is committed. The beginning is the
 // cursors' first appearance. The end is seen by the cursor of the last hit's
 // shard, asked every 5 ms, and then by the workers' count of committed hits.
 // So the wait for the last flush is inside.
-func (r *rig) tallyroll(t testing.TB, streams []*stored, named string, workers int, env ...string) figures {
+func (r *rig) backlog(t testing.TB, streams []*stored, named string, workers int, env ...string) figures {
 	t.Helper()
-	r.empty(t)
 	bytes := r.dataBytes(t)
 	var services []*stack.Service
 	var pids []int

@@ -27,7 +27,7 @@ type sizing struct {
 // What a counter or a load costs, by the measurements below.
 const (
 	flushSeconds   = 0.25
-	perShardCommit = 14      // commands of a shard's transaction, without the counters'
+	perShardCommit = 18      // commands of a shard's transaction, without the counters'
 	commandMicros  = 3.5     // of Redis per command, its append-only file included
 	hitMicros      = 0.4     // of a worker per hit, 100 to a message
 	sendMicros     = 1.8     // of a worker per command
@@ -36,6 +36,7 @@ const (
 	logBytes       = 210     // of a log without hits; its places in Redis's tables, which double, are 16 to 32 of them
 	hitBytes       = 3.5     // of a hit in a log, with what the allocator rounds up
 	nameBytes      = 110
+	foldedLogBytes = 500 // of a log that is folded again and again
 )
 
 // share calls each with groups of counters that have about the same share of the hits.
@@ -60,21 +61,14 @@ func (s sizing) distinct(hits float64) (n float64) {
 	return n
 }
 
-// commandsPerHit is what Redis has to do for a hit that comes in a load of n. Each busy counter of a load
-// needs an increment in each tier, and each hash an expiry once; each rare one an append, and each log a SET
-// once; and each shard the cursor, the sum of all hits, and what a transaction is made of.
+// commandsPerHit is what Redis has to do for a hit that comes in a load of n. Each counter of a load needs an
+// append, each log a SET once, and a fold of some ten commands per eighty appends; and each shard the cursor,
+// the sum of all hits, and what a transaction is made of.
 func (s sizing) commandsPerHit(load float64) float64 {
 	commands := 0.0
+	logs, _ := window.Layout{Tiers: defaultTiers, Shards: 1}.SparseTier()
 	s.share(func(counters, share float64) {
-		perSecond := s.rate * share
-		if logs, ok := rareLogs(defaultTiers, perSecond); ok {
-			commands += counters * (hit(load*share) + renewed(perSecond, logs)*load/s.rate)
-			return
-		}
-		commands += counters * float64(len(defaultTiers)) * hit(load*share)
-		for _, t := range defaultTiers {
-			commands += counters * renewed(perSecond, t) * load / s.rate
-		}
+		commands += counters * (1.125*hit(load*share) + renewed(s.rate*share, logs)*load/s.rate)
 	})
 	return (commands + float64(s.shards)*perShardCommit) / load
 }
@@ -112,7 +106,7 @@ func bytesOf(tiers window.Tiers, rate float64) float64 {
 
 // rareLogs returns the tier of the sparse logs if a counter with this rate of hits per second has some.
 func rareLogs(tiers window.Tiers, rate float64) (logs window.Tier, ok bool) {
-	logs, ok = window.Layout{Tiers: tiers, Shards: 1, Sparse: true}.SparseTier()
+	logs, ok = window.Layout{Tiers: tiers, Shards: 1}.SparseTier()
 	return logs, ok && rate*epochSeconds(logs) < window.MaxLogBytes/4
 }
 
@@ -137,7 +131,12 @@ func fieldBytes(count float64) float64 {
 }
 
 func (s sizing) bytes() (sum float64) {
-	s.share(func(counters, share float64) { sum += counters * bytesOf(defaultTiers, share*s.rate) })
+	s.share(func(counters, share float64) {
+		sum += counters * bytesOf(defaultTiers, share*s.rate)
+		if _, ok := rareLogs(defaultTiers, share*s.rate); !ok {
+			sum += counters * foldedLogBytes
+		}
+	})
 	return sum
 }
 
@@ -256,7 +255,9 @@ func (r *rig) checkCommandsOf(t *testing.T, tiers window.Tiers) {
 	}
 	perTier := float64(len(tiers)) / hits
 	compare(t, "increments per hit", increments/hits, sum/hits+touched*perTier)
-	compare(t, "expiries of new counters per hit", float64(calls["expireat"])/hits, fresh*perTier)
+	// Each transaction sets the expiries of the hashes that it increments, and of the names that it lists.
+	expiries := float64(len(tiers))*commits/hits + touched*perTier
+	compare(t, "expiries per hit", float64(calls["expireat"])/hits, expiries)
 }
 
 var defaultTiers = tiersOf(window.DefaultTiers)

@@ -28,10 +28,12 @@ func TestMeasurementsCountAnswerAndDecideRight(t *testing.T) {
 		check func(*testing.T, *rig)
 	}{
 		{"candidates count right", checkCandidates},
+		{"aged counters are counted", checkAged},
 		{"rules count right", checkRules},
 		{"tiers", checkTiers},
 		{"questions are answered", checkQuestions},
 		{"dashboards are answered", checkDashboards},
+		{"totals are those of lived counters", checkLived},
 		{"series have all points", checkSeries},
 		{"uniques are answered and counted", checkUniques},
 		{"collect stores", checkCollect},

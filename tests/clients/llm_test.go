@@ -46,8 +46,13 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var question struct {
 					Most int64 `json:"max_tokens"`
+					N    int64
 				}
 				body, _ := io.ReadAll(r.Body)
+				if r.URL.Path == "/v1/free" {
+					fmt.Fprintln(w, `{"usage":{"total_tokens":0}}`)
+					return
+				}
 				if r.URL.Path == "/v1/stream" {
 					fmt.Fprintln(w, "data: no usage")
 					return
@@ -56,7 +61,7 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 					w.WriteHeader(http.StatusTeapot)
 					return
 				}
-				cost := 1 + rand.Int64N(question.Most)
+				cost := 1 + rand.Int64N(question.Most*question.N)
 				if sum := used.Add(cost); sum > most {
 					t.Errorf("%d tokens were used, and %d are allowed", sum, most)
 				}
@@ -69,7 +74,7 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			for range 50 {
 				clients.Go(func() {
 					for range 8 {
-						request, _ := http.NewRequest(http.MethodPost, url+"v1/chat", strings.NewReader(`{"max_tokens":1000}`))
+						request, _ := http.NewRequest(http.MethodPost, url+"v1/chat", strings.NewReader(`{"max_tokens":250,"n":4}`))
 						request.Header.Set("Authorization", "Bearer "+the.name)
 						answer, err := http.DefaultClient.Do(request)
 						if err != nil {
@@ -100,11 +105,15 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			}
 			// An answer without usage costs what was taken.
 			const question = `{"max_tokens":1000}`
-			request, _ := http.NewRequest(http.MethodPost, url+"v1/stream", strings.NewReader(question))
-			request.Header.Set("Authorization", "stream "+the.name)
-			answer, err := http.DefaultClient.Do(request)
-			require.NoError(t, err)
-			answer.Body.Close()
+			ask := func(path, caller, question string) int {
+				request, _ := http.NewRequest(http.MethodPost, url+path, strings.NewReader(question))
+				request.Header.Set("Authorization", caller)
+				answer, err := http.DefaultClient.Do(request)
+				require.NoError(t, err)
+				answer.Body.Close()
+				return answer.StatusCode
+			}
+			require.Equal(t, http.StatusOK, ask("v1/stream", "stream "+the.name, question))
 			key = fmt.Sprintf("%x", sha256.Sum256([]byte("stream "+the.name)))
 			_, left, err := stack.Do(http.MethodGet, query.URL()+"/v1/limit?limit=tokens-5h&key="+key, nil)
 			require.NoError(t, err)
@@ -112,6 +121,18 @@ func TestProxiesKeepToABudgetOfTokens(t *testing.T) {
 			if refused.Load() == 0 {
 				t.Error("no request was refused")
 			}
+			// Answers that cost nothing leave the budget, and numbers that could give some back are refused.
+			for question, want := range map[string]int{
+				`{"max_tokens":1000,"n":2}`: http.StatusOK, `{"max_tokens":1000,"n":null}`: http.StatusOK,
+				`{"max_tokens":-600000}`: http.StatusBadRequest, `{"max_tokens":0}`: http.StatusBadRequest, `{"max_tokens":1,"n":-600000}`: http.StatusBadRequest,
+				`{"max_tokens":4294967296,"n":4294967296}`: http.StatusBadRequest, `{"max_tokens":-1,"n":-60000}`: http.StatusBadRequest, `{"n":1}`: http.StatusBadRequest,
+			} {
+				require.Equal(t, want, ask("v1/free", "free "+the.name, question), question)
+			}
+			key = fmt.Sprintf("%x", sha256.Sum256([]byte("free "+the.name)))
+			_, left, err = stack.Do(http.MethodGet, query.URL()+"/v1/limit?limit=tokens-5h&key="+key, nil)
+			require.NoError(t, err)
+			require.Contains(t, string(left), fmt.Sprintf(`"remaining":%d,`, most))
 			// The demo has these limits. Without them nothing is wrong with the request, and the caller sees what is.
 			for tallyroll, want := range map[string]int{demo.URL(): http.StatusOK, without.URL(): http.StatusServiceUnavailable} {
 				url, _, errs := startExample(t, the.path, "TALLYROLL_URL="+tallyroll, "UPSTREAM="+model.URL)

@@ -119,17 +119,35 @@ func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 		t.Run(the.name, func(t *testing.T) {
 			need(t, the.program)
 			url, _, _ := startExample(t, the.middleware, "TALLYROLL_URL="+query.URL(), "FAIL=closed")
-			for i := range 6 {
-				status, header, body := askAs(t, url, the.name)
-				require.Contains(t, header.Get("RateLimit-Policy"), `"login";q=5;w=60`, body)
-				if i == 5 {
-					require.Equal(t, http.StatusTooManyRequests, status, body)
-					require.NotEmpty(t, header.Get("Retry-After"))
-					continue
+			attempt := 0
+			stack.Eventually(t, "six decisions that come in time", func() (bool, string) {
+				attempt++
+				for i := range 6 {
+					status, header, body := askAs(t, url, fmt.Sprint(the.name, attempt))
+					if status == http.StatusServiceUnavailable {
+						return false, body
+					}
+					require.Contains(t, header.Get("RateLimit-Policy"), `"login";q=5;w=60`, body)
+					if i == 5 {
+						require.Equal(t, http.StatusTooManyRequests, status, body)
+						require.NotEmpty(t, header.Get("Retry-After"))
+						continue
+					}
+					require.Equal(t, http.StatusOK, status, body)
+					require.Equal(t, "hello\n", body)
+					require.Contains(t, header.Get("RateLimit"), fmt.Sprintf("r=%d", 4-i))
 				}
-				require.Equal(t, http.StatusOK, status, body)
-				require.Equal(t, "hello\n", body)
-				require.Contains(t, header.Get("RateLimit"), fmt.Sprintf("r=%d", 4-i))
+				return true, ""
+			})
+			url, _, _ = startExample(t, the.middleware, "TALLYROLL_URL="+query.URL(), "FAIL=open")
+			for _, odd := range []string{"a\tb", strings.Repeat("k", 600), "caf\xe9", "caf\u00e9"} {
+				odd += the.name
+				stack.Eventually(t, fmt.Sprintf("the limit of %.20q", odd), func() (bool, string) {
+					status, _, body := askAs(t, url, odd)
+					return status == http.StatusTooManyRequests, body
+				})
+				status, _, body := askAs(t, query.URL()+"/v1/authz?limit=login&key_header=X-Api-Key", odd)
+				require.Equal(t, http.StatusTooManyRequests, status, "%.20q has another key in query: %s", odd, body)
 			}
 			for name, env := range map[string][]string{
 				"no answer":         {"TALLYROLL_URL=" + silent.URL, "LIMIT=login"},
@@ -137,9 +155,14 @@ func TestMiddlewarePassesDecisionsOn(t *testing.T) {
 				"no such Tallyroll": {fmt.Sprintf("TALLYROLL_URL=http://127.0.0.1:%d", stack.FreePort(t)), "LIMIT=login"},
 			} {
 				for mode, want := range map[string]int{"open": http.StatusOK, "closed": http.StatusServiceUnavailable} {
+					if name == "no such limit" {
+						want = http.StatusServiceUnavailable // the question is wrong
+					}
 					url, _, errs := startExample(t, the.middleware, append(env, "FAIL="+mode)...)
-					status, _, body := askAs(t, url, "k")
-					require.Equal(t, want, status, "%s, %s: %s", name, mode, body)
+					stack.Eventually(t, name+", "+mode, func() (bool, string) { // a refusal may come too late
+						status, _, body := askAs(t, url, "k")
+						return status == want, fmt.Sprintf("%d %s", status, body)
+					})
 					require.Contains(t, errs.String(), "no decision of the limit", name)
 				}
 			}
@@ -171,24 +194,24 @@ func TestExamplesKeepTheirConnections(t *testing.T) {
 			t.Cleanup(tallyroll.Close)
 			url, _, _ := startExample(t, the.path, "TALLYROLL_URL="+tallyroll.URL, "UPSTREAM="+tallyroll.URL)
 			const clients, requests = 20, 20
-			var group errgroup.Group
-			for range clients {
-				group.Go(func() error {
-					for range requests {
-						if status, _, err := stack.Do(http.MethodPost, url, map[string]any{"max_tokens": 1}); err != nil || status != http.StatusOK {
-							return fmt.Errorf("status %d: %w", status, err)
+			// On a busy machine an answer that is too late costs its connection, so a round may need too many.
+			stack.Eventually(t, "requests that share their connections", func() (bool, string) {
+				before, after := opened.Load(), answered.Load()+clients*requests
+				var group errgroup.Group
+				for range clients {
+					group.Go(func() error {
+						for range requests {
+							if status, _, err := stack.Do(http.MethodPost, url, map[string]any{"max_tokens": 1}); err != nil || status != http.StatusOK {
+								return fmt.Errorf("status %d: %w", status, err)
+							}
 						}
-					}
-					return nil
-				})
-			}
-			require.NoError(t, group.Wait())
-			for i := 0; i < clients*requests && answered.Load() < clients*requests; i++ { // on a busy machine some failed open
-				_, _, err := stack.Do(http.MethodPost, url, map[string]any{"max_tokens": 1})
-				require.NoError(t, err)
-			}
-			require.GreaterOrEqual(t, answered.Load(), int64(clients*requests))
-			require.Less(t, opened.Load(), int64(clients*requests/4), "connections for %d requests", answered.Load())
+						return nil
+					})
+				}
+				require.NoError(t, group.Wait())
+				used := opened.Load() - before
+				return answered.Load() >= after && used < clients*requests/4, fmt.Sprintf("%d connections, %d of %d answers", used, answered.Load(), after)
+			})
 		})
 	}
 }
@@ -224,7 +247,7 @@ func TestWebhookReceiversVerifyWhatTheyHandle(t *testing.T) {
 			require.Equal(t, http.StatusUnauthorized, send(url, "3", now.Add(-time.Hour), `{"rule":"old"}`, secret))
 			require.Equal(t, http.StatusOK, send(url, "5", now, `{"rule":"b"}`, secret))
 			stack.Eventually(t, "both changes to be handled", func() (bool, string) {
-				return strings.Contains(out.String(), `"b"`), out.String()
+				return strings.HasSuffix(out.String(), "{\"rule\":\"b\"}\n"), out.String() // Python writes the end by itself
 			})
 			require.Equal(t, "{\"rule\":\"a\"}\n{\"rule\":\"b\"}\n", out.String())
 		})

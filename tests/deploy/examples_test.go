@@ -166,6 +166,21 @@ func TestExamplesAskWhatQueryAnswers(t *testing.T) {
 	}
 }
 
+// What answers pages of other origins stands before what asks, in the file or by the list of a router.
+func TestExamplesServePagesOfOtherOrigins(t *testing.T) {
+	files := examples(t)
+	for name, asks := range map[string]string{"envoy.yaml": "ext_authz", "envoy-ratelimit.yaml": "ratelimit"} {
+		file := tree(t, forOtherOrigins(t, files[name]))
+		manager := at[map[string]any](t, file, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config")
+		require.Equal(t, "envoy.filters.http.cors", at[string](t, manager, "http_filters", 0, "name"), name)
+		require.Equal(t, "envoy.filters.http."+asks, at[string](t, manager, "http_filters", 1, "name"), name)
+		policy := at[map[string]any](t, manager, "route_config", "virtual_hosts", 0, "typed_per_filter_config", "envoy.filters.http.cors")
+		require.Contains(t, at[string](t, policy, "expose_headers"), "retry-after", name)
+	}
+	cors := at[map[string]any](t, tree(t, forOtherOrigins(t, files["traefik-dynamic.yml"])), "http", "middlewares", "cors", "headers")
+	require.Contains(t, at[[]any](t, cors, "accessControlExposeHeaders"), "Retry-After")
+}
+
 func (q question) ask(t *testing.T, base string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequest(q.method, base+q.target, nil)

@@ -26,10 +26,11 @@ var (
 // to do.
 func runningMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	nats, redis := stack.NATS(t), stack.Redis(t)
+	certificate := stack.NewCertificate(t)
+	nats, redis := stack.NATS(t), stack.Redis(t, stack.RedisTLS(certificate))
 	rules := filepath.Join(t.TempDir(), "rules.yaml") // some metrics tell of rules alone
 	require.NoError(t, os.WriteFile(rules, []byte("- {stream: ORDERS, subject: orders.>, count: [{key: orders}]}\n"), 0o600))
-	ingest := stack.Ingest(t, nats, redis, "INGEST_RULES="+rules)
+	ingest := stack.Ingest(t, nats, stack.OverTLS(certificate, redis), "INGEST_RULES="+rules)
 	query := stack.Query(t, redis, "NATS_URL="+nats.URL(), "QUERY_TAKE=any", "QUERY_LIMITS_FILE="+filepath.Join(root(t), "deploy/examples/limits.yml"))
 	promql := stack.PromQL(t, redis)
 	collect := stack.Collect(t, nats)

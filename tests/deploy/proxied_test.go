@@ -1,8 +1,10 @@
 package deploy_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +24,9 @@ type proxied struct {
 	t       *testing.T
 	redis   *stack.RedisServer
 	query   *stack.Service
+	asked   string // the address at which the proxy asks, that of query
 	proxy   *stack.Process
+	origins bool // the proxy is started with what its example has for pages of other origins
 	service *httptest.Server
 	served  atomic.Int64 // requests that reached the service
 	client  *http.Client
@@ -37,24 +41,28 @@ type product struct {
 	// longerTimeout makes the example wait for query as long as a busy machine needs: after the example's own
 	// time it does without an answer.
 	longerTimeout []string
-	// refuse makes the example refuse requests while query is away.
+	// refuse makes the example refuse all requests while query is away.
 	refuse []string
+	// tooLarge is its status for more header than it accepts.
+	tooLarge int
 	// byHeader makes the key a header of the request.
 	byHeader []string
 }
 
 var products = []product{{
 	name: "nginx", start: startNginx,
-	longerTimeout: []string{"proxy_read_timeout 1s;", "proxy_read_timeout 10s;"},
-	refuse:        []string{"return 204;", "return 403;"},
+	longerTimeout: []string{"proxy_connect_timeout 100ms;", "proxy_connect_timeout 10s;", "proxy_read_timeout 1s;", "proxy_read_timeout 10s;"},
+	refuse:        []string{"$tallyroll_away pass;", "$tallyroll_away refuse;"},
+	tooLarge:      http.StatusBadRequest,
 	byHeader: []string{
 		`"limit=per-client&key_ip=1"`, `"limit=per-client&key_header=X-Api-Key"`,
 		"#   proxy_set_header X-Api-Key", "proxy_set_header X-Api-Key",
 	},
 }, {
 	name: "caddy", start: startCaddy,
-	longerTimeout: []string{"response_header_timeout 1s", "response_header_timeout 10s"},
-	refuse:        []string{"respond 200", "respond 503"},
+	longerTimeout: []string{"dial_timeout 100ms", "dial_timeout 10s", "response_header_timeout 1s", "response_header_timeout 10s"},
+	refuse:        []string{"reverse_proxy @unasked 127.0.0.1:3000", "respond @unasked 503"},
+	tooLarge:      http.StatusRequestHeaderFieldsTooLarge,
 	byHeader:      []string{"uri /v1/authz?limit=per-client&key_ip=1", "uri /v1/authz?limit=per-client&key_header=X-Api-Key"},
 }}
 
@@ -87,12 +95,10 @@ http {
 
 func startCaddy(p *proxied, edits ...string) *stack.Process {
 	path, dir := stack.FindProxy(p.t, "caddy"), p.t.TempDir()
-	away := stack.FreePort(p.t)
 	return stack.Server(p.t, path, func(port int) (args, env []string) {
-		example := p.example("Caddyfile", append(edits,
-			"\n:80 {", fmt.Sprintf("\n:%d {\n\tbind 127.0.0.1", port), ":8079", fmt.Sprintf(":%d", away))...)
 		// The port for administration is one for all, and is not needed.
-		p.write(filepath.Join(dir, "Caddyfile"), "{\n\tadmin off\n}\n"+example)
+		p.write(filepath.Join(dir, "Caddyfile"), p.example("Caddyfile", append(edits, "\n{\n", "\n{\n\tadmin off\n",
+			"\n:80 {", fmt.Sprintf("\n:%d {\n\tbind 127.0.0.1", port))...))
 		return []string{"run", "--config", filepath.Join(dir, "Caddyfile")}, []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
 	})
 }
@@ -101,8 +107,31 @@ func startCaddy(p *proxied, edits ...string) *stack.Process {
 func (p *proxied) example(name string, edits ...string) string {
 	p.t.Helper()
 	text := read(p.t, filepath.Join(root(p.t), "deploy/examples", name))
-	edits = append(edits, "127.0.0.1:8080", p.query.Addr(), "127.0.0.1:3000", p.service.Listener.Addr().String())
+	if p.origins {
+		text = forOtherOrigins(p.t, text)
+	}
+	edits = append(edits, "127.0.0.1:8080", p.asked, "127.0.0.1:3000", p.service.Listener.Addr().String())
 	return edit(p.t, text, edits...)
+}
+
+// forOtherOrigins makes settings of the comments that an example has for pages of other origins.
+func forOtherOrigins(t *testing.T, text string) string {
+	t.Helper()
+	lines, found, inside := strings.Split(text, "\n"), 0, false
+	for i, line := range lines {
+		setting, commented := strings.CutPrefix(strings.TrimLeft(line, " \t"), "#   ")
+		switch {
+		case strings.Contains(line, "pages of other origins") || strings.Contains(line, "Pages of other origins"):
+			inside = true
+		case inside && commented:
+			lines[i] = line[:strings.Index(line, "#")] + setting
+			found++
+		case !strings.Contains(line, "# "):
+			inside = false
+		}
+	}
+	require.Positive(t, found, "lines for pages of other origins")
+	return strings.Join(lines, "\n")
 }
 
 // edit replaces text, all of which has to be there: pairs of old and new. It does so at once: a new port
@@ -125,6 +154,7 @@ func newProxied(t *testing.T, limits ...string) *proxied {
 	t.Helper()
 	p := &proxied{t: t, redis: stack.Redis(t)}
 	p.query = limitedQuery(t, p.redis, limits...)
+	p.asked = p.query.Addr()
 	p.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.served.Add(1)
 		body, _ := io.ReadAll(r.Body)
@@ -134,6 +164,9 @@ func newProxied(t *testing.T, limits ...string) *proxied {
 		case "/broken":
 			http.Error(w, "the service's own 500", http.StatusInternalServerError)
 		default:
+			if r.Header.Get("Origin") != "" {
+				w.Header().Set("Access-Control-Allow-Origin", "https://pages.example")
+			}
 			fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, body)
 		}
 	}))
@@ -141,6 +174,14 @@ func newProxied(t *testing.T, limits ...string) *proxied {
 	p.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	t.Cleanup(p.client.CloseIdleConnections)
 	return p
+}
+
+// throughBalancer makes a proxy that is started later ask query through a balancer.
+func (p *proxied) throughBalancer() *stack.Balancer {
+	p.t.Helper()
+	b := stack.NewBalancer(p.t, p.query.Addr())
+	p.asked = b.Addr()
+	return b
 }
 
 // limitedQuery starts query with limits.yml, to which edits are made.
@@ -188,6 +229,19 @@ func (p *proxied) trySend(method, path, body string, headers ...string) (answer,
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, string(got)}, err
+}
+
+// sendRaw sends a request that no client would, and returns the status of the answer.
+func (p *proxied) sendRaw(request string) int {
+	p.t.Helper()
+	conn, err := net.Dial("tcp4", p.proxy.Addr())
+	require.NoError(p.t, err)
+	defer conn.Close()
+	_, _ = io.WriteString(conn, request) // it may be refused before its end
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(p.t, err)
+	_ = resp.Body.Close()
+	return resp.StatusCode
 }
 
 // forProducts runs a test on each proxy, side by side.

@@ -142,7 +142,7 @@ func TestProxyOpensWithoutRedis(t *testing.T) {
 	})
 }
 
-// Query hanging or killed: the examples let requests through, and can be told to refuse them.
+// Query hanging or killed: the examples let requests through but no logins, and can be told to refuse all.
 func TestProxyWithoutQuery(t *testing.T) {
 	forProducts(t, func(t *testing.T, the product) {
 		p := newProxied(t, wide...)
@@ -154,9 +154,91 @@ func TestProxyWithoutQuery(t *testing.T) {
 			away.how()
 			p.proxy = opens
 			p.statuses(t, http.MethodPost, "/", nil, slices.Repeat([]int{http.StatusOK}, away.requests)...)
+			p.statuses(t, http.MethodPost, "/login", nil, http.StatusServiceUnavailable)
 			p.proxy = closes
 			p.statuses(t, http.MethodPost, "/", nil, slices.Repeat([]int{http.StatusServiceUnavailable}, away.requests)...)
 		}
+	})
+}
+
+// A request whose own connection to query fails passes, and none after it.
+func TestProxyPassesOnlyWhatQueryDoesNotAnswer(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		way := p.throughBalancer()
+		p.proxy = the.start(p, the.longerTimeout...)
+		p.statuses(t, http.MethodPost, "/", nil, tenAnd(http.StatusTooManyRequests)...)
+		for range 3 {
+			way.MoveTo(fmt.Sprintf("127.0.0.1:%d", stack.FreePort(t))) // where nothing listens
+			way.CutReply()
+			p.statuses(t, http.MethodPost, "/", nil, http.StatusOK)
+			way.MoveTo(p.query.Addr())
+			var wait sync.WaitGroup
+			for range 40 {
+				wait.Go(func() {
+					got, err := p.trySend(http.MethodPost, "/", "")
+					if err != nil || got.status != http.StatusTooManyRequests {
+						t.Errorf("after a failed dial: %d %s (%v)", got.status, got.body, err)
+					}
+				})
+			}
+			wait.Wait()
+		}
+	})
+}
+
+// What a client sends is no reason to let it through, nor to close the connection to query.
+func TestProxyRefusesLargeHeaders(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		way := p.throughBalancer()
+		p.proxy = the.start(p, the.longerTimeout...)
+		p.statuses(t, http.MethodGet, "/", nil, tenAnd(http.StatusTooManyRequests)...)
+		dialed := way.Dialed()
+		for size := 1 << 10; size <= 1<<20; size *= 2 {
+			for shape, head := range map[string]string{
+				"header":  "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("a", size),
+				"headers": "GET / HTTP/1.1\r\nHost: a" + strings.Repeat("\r\na:", size/4),
+				"host":    "GET / HTTP/1.1\r\nHost: " + strings.Repeat("a", size),
+				"path":    "GET /" + strings.Repeat("a", size) + " HTTP/1.1\r\nHost: a",
+				"bytes":   "GET /" + strings.Repeat("\xff", size) + " HTTP/1.1\r\nHost: a", // each is three, escaped
+			} {
+				status := p.sendRaw(head + "\r\n\r\n")
+				if status < 400 || status > 499 || size >= 1<<16 && shape == "header" && status != the.tooLarge {
+					t.Errorf("%s of %d bytes: %d", shape, size, status)
+				}
+			}
+		}
+		require.EqualValues(t, 10, p.served.Load(), "requests have reached the service")
+		if the.name == "caddy" { // nginx does not keep the connection of a refusal
+			require.Equal(t, dialed, way.Dialed(), "connections to query")
+		}
+	})
+}
+
+// With the lines for them, pages of other origins can read a refusal, and preflights do not count. Requests
+// that only resemble one do.
+func TestProxyServesPagesOfOtherOrigins(t *testing.T) {
+	forProducts(t, func(t *testing.T, the product) {
+		p := newProxied(t, wide...)
+		p.origins = true
+		p.proxy = the.start(p, the.longerTimeout...)
+		page := []string{"Origin", "https://pages.example"}
+		preflight := append(page, "Access-Control-Request-Method", "POST")
+		p.statuses(t, http.MethodOptions, "/", preflight, slices.Repeat([]int{http.StatusOK}, 12)...)
+		p.statuses(t, http.MethodPost, "/", preflight, slices.Repeat([]int{http.StatusOK}, 4)...)
+		p.statuses(t, http.MethodOptions, "/", page, slices.Repeat([]int{http.StatusOK}, 5)...)
+		for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+			got := p.send(http.MethodGet, "/", "", page...)
+			require.Equal(t, want, got.status)
+			require.Equal(t, []string{"https://pages.example"}, got.header.Values("Access-Control-Allow-Origin"), want)
+			if want == http.StatusTooManyRequests {
+				require.Contains(t, got.header.Get("Access-Control-Expose-Headers"), "Retry-After")
+			}
+		}
+		p.statuses(t, http.MethodOptions, "/", preflight, http.StatusOK)
+		p.statuses(t, http.MethodPost, "/", preflight, http.StatusTooManyRequests)
+		p.statuses(t, http.MethodOptions, "/", page, http.StatusTooManyRequests)
 	})
 }
 

@@ -112,8 +112,11 @@ func TestRightsForLimits(t *testing.T) {
 			for _, step := range []struct{ n, status, remaining int }{
 				{4, 200, 6}, {6, 200, 0}, {1, 429, 0}, {-3, 200, 3}, {-100, 200, 10}, {-1, 200, 10}, {10, 200, 0},
 			} {
-				body["n"] = step.n
-				status, answer, err := stack.Do(http.MethodPost, query.URL()+"/v1/take", body)
+				path := "/v1/take"
+				if body["n"] = step.n; step.n < 0 {
+					path, body["n"] = "/v1/return", -step.n
+				}
+				status, answer, err := stack.Do(http.MethodPost, query.URL()+path, body)
 				if err != nil || status != step.status || !strings.Contains(string(answer), fmt.Sprintf(`"remaining":%d,`, step.remaining)) || strings.Contains(string(answer), `"local"`) {
 					t.Errorf("%s, %s: a take of %d: %d %s %v", name, policy, step.n, status, answer, err)
 				}
@@ -132,7 +135,7 @@ func TestRightsForLimits(t *testing.T) {
 			want     string
 		}{
 			{"take", "a", 4, `"remaining":4996,`}, {"take", "a", 4, `"repeated":true`}, {"settle", "a", 3, `"remaining":4997,`},
-			{"settle", "a", 5, `"remaining":4995,`}, {"take", "b", -5, `"remaining":5000,`}, {"take", "b", -5, `"repeated":true`},
+			{"settle", "a", 5, `"remaining":4995,`}, {"return", "b", 5, `"remaining":5000,`}, {"return", "b", 5, `"repeated":true`},
 		} {
 			body := maps.Clone(of)
 			body["n"], body["id"] = step.n, step.id

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,11 +25,14 @@ var (
 	goFlagHelp   = regexp.MustCompile(`(?m)^  (-[a-z-]+)\b`)
 )
 
-// helpOf is what a program prints.
+// helpOf is what a program prints, in at most 110 columns.
 func helpOf(t *testing.T, program string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), stack.Build(t, program), "--help").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), stack.Build(t, program), "--help").Output()
 	require.NoErrorf(t, err, "%s --help\n%s", program, out)
+	for line := range strings.Lines(string(out)) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 110, "%s --help: %s", program, line)
+	}
 	return string(out)
 }
 

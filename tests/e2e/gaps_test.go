@@ -17,20 +17,25 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// declare waits until everything is counted, and declares that no older hits are missing, since yesterday: a
-// stream with gaps cannot tell what its own limits discarded before. complete reports whether the totals of a
+// declare waits until everything is counted, and declares that no older hits are missing, since yesterday: no
+// stream can tell what there was before it. complete reports whether the totals of a
 // day then are.
 func (s *system) declare() (complete func() bool) {
 	s.t.Helper()
-	s.awaitAllCounted()
-	code, out := runToEnd(s.t, "ingest", []string{"--complete-from", time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly), "--by", "alice"},
-		"NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
+	code, out := s.declareSinceYesterday()
 	require.Zero(s.t, code, out)
 	return func() bool {
 		s.t.Helper()
 		s.awaitAllCounted()
 		return stack.TotalOf(s.t, s.query.URL(), "any", "24h").Complete
 	}
+}
+
+func (s *system) declareSinceYesterday() (code int, out string) {
+	s.t.Helper()
+	s.awaitAllCounted()
+	return runToEnd(s.t, "ingest", []string{"--complete-from", time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly), "--by", "alice"},
+		"NATS_URL="+s.nats.URL(), "REDIS_URL="+s.redis.URL(), "INGEST_ADDR=127.0.0.1:0")
 }
 
 // discarded is how many messages the worker has reported as discarded.
@@ -134,6 +139,117 @@ func TestWhatAMirrorLeavesOutIsNoLoss(t *testing.T) {
 	}
 }
 
+// A mirror that starts later by its configuration lacks nothing before that, whether a worker finds it whole
+// or sees it begin.
+func TestAMirrorThatStartsLaterLacksNothing(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*jetstream.StreamSource, time.Time){
+		"sequence":              func(m *jetstream.StreamSource, _ time.Time) { m.OptStartSeq = 6 },
+		"time":                  func(m *jetstream.StreamSource, at time.Time) { m.OptStartTime = &at },
+		"sequence and a filter": func(m *jetstream.StreamSource, _ time.Time) { m.OptStartSeq, m.FilterSubject = 6, "shop.paid.*" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServers(t)
+			shop := s.createStream("SHOP", "shop.>")
+			for range 5 {
+				s.send("shop.paid.de", `{"key":"early"}`)
+			}
+			s.send("shop.viewed.x", `{"key":"viewed"}`)
+			later, err := shop.GetMsg(t.Context(), 6)
+			require.NoError(t, err)
+			s.send("shop.paid.de", `{"key":"paid"}`)
+			mirror := func(name string) {
+				t.Helper()
+				source := &jetstream.StreamSource{Name: "SHOP"}
+				start(source, later.Time)
+				_, err := s.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Mirror: source})
+				require.NoError(t, err)
+			}
+			mirror("HITS_WHOLE")
+			s.ingest = stack.Ingest(t, s.nats, s.redis, "INGEST_STREAMS=HITS_*")
+			s.query = s.startQuery()
+			s.awaitTotal("paid", 1)
+			mirror("HITS_SEEN")
+			s.awaitTotal("paid", 2)
+			require.True(t, s.declare()())
+			require.Empty(t, s.discarded())
+		})
+	}
+}
+
+// What was changed while no worker read proves nothing about what was discarded meanwhile: limits, what a
+// mirror copies, and that sequences may be missing.
+func TestSettingsOfNowProveNothingAboutThePast(t *testing.T) {
+	t.Parallel()
+	filter := func(subject string) *jetstream.StreamSource {
+		return &jetstream.StreamSource{Name: "SHOP", FilterSubject: subject}
+	}
+	mirror := jetstream.StreamConfig{Name: "HITS", Mirror: filter("shop.paid.*"), MaxMsgs: 10}
+	plain := jetstream.StreamConfig{Name: "HITS", Subjects: []string{"shop.>"}, MaxMsgs: 10}
+	for name, c := range map[string]struct {
+		config   jetstream.StreamConfig
+		edit     func(*jetstream.StreamConfig)
+		messages int // while no worker reads
+		recreate bool
+		forget   bool // Redis forgets everything
+	}{
+		"filter, limit removed":              {config: mirror, edit: func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 }, messages: 20},
+		"filter, limit removed, empty Redis": {config: mirror, edit: func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 }, messages: 20, forget: true},
+		"another filter":                     {config: mirror, edit: func(c *jetstream.StreamConfig) { c.Mirror = filter("shop.>") }, recreate: true},
+		"promoted":                           {config: mirror, edit: func(c *jetstream.StreamConfig) { c.Mirror, c.Subjects = nil, []string{"hits.>"} }},
+		"schedules allowed":                  {config: plain, edit: func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true }, messages: 20},
+		"schedules, limit raised": {
+			config: func() jetstream.StreamConfig { c := plain; c.AllowMsgSchedules = true; return c }(),
+			edit:   func(c *jetstream.StreamConfig) { c.MaxMsgs = 100 }, messages: 20,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServers(t)
+			if c.config.Mirror != nil {
+				s.createStream("SHOP", "shop.>")
+			}
+			stream, err := s.js.CreateStream(t.Context(), c.config)
+			require.NoError(t, err)
+			s.send("shop.viewed.x", `{"key":"viewed"}`)
+			s.send("shop.paid.de", `{"key":"paid"}`)
+			s.ingest = stack.Ingest(t, s.nats, s.redis, "INGEST_STREAMS=HITS")
+			s.query = s.startQuery()
+			s.awaitTotal("paid", 1)
+			complete := s.declare()
+			require.True(t, complete())
+			s.ingest.Stop()
+			last := uint64(2)
+			for range c.messages {
+				last = s.send("shop.paid.de", `{"key":"paid"}`).Sequence
+			}
+			stack.Eventually(t, "the messages to be stored", func() (bool, string) {
+				info, err := stream.Info(t.Context())
+				return err == nil && info.State.LastSeq == last, fmt.Sprintf("%+v %v", info.State, err)
+			})
+			c.edit(&c.config)
+			if c.recreate {
+				require.NoError(t, s.js.DeleteStream(t.Context(), "HITS"))
+				_, err = s.js.CreateStream(t.Context(), c.config)
+			} else {
+				_, err = s.js.UpdateStream(t.Context(), c.config)
+			}
+			require.NoError(t, err)
+			if c.forget {
+				s.loseRedis()
+			}
+			s.ingest.Start()
+			if c.forget { // and the declaration with it
+				s.awaitTotal("paid", 10)
+				code, out := s.declareSinceYesterday()
+				require.Equal(t, 1, code, out)
+			}
+			require.False(t, complete())
+		})
+	}
+}
+
 // A schedule counts when its message comes, once, and not when it is stored. That the server removes it then
 // is no loss.
 func TestAScheduleCountsWhenItsMessageComes(t *testing.T) {
@@ -162,9 +278,10 @@ func TestAScheduleCountsWhenItsMessageComes(t *testing.T) {
 			return err == nil && info.State.LastSeq == messages, fmt.Sprintf("%+v %v", info.State, err)
 		})
 	}
-	schedule("a") // before any worker
+	s.send("hits.first", "") // or nothing would prove that a message was not discarded before the schedules
+	schedule("a")            // before any worker
 	schedule("b")
-	fired(4)
+	fired(5)
 	s.ingest = stack.Ingest(t, s.nats, s.redis)
 	s.query = s.startQuery()
 	s.awaitTotal("later", 10)
@@ -176,7 +293,7 @@ func TestAScheduleCountsWhenItsMessageComes(t *testing.T) {
 	s.awaitAllCounted() // the cursor names the schedule
 	s.ingest.Stop()
 	schedule("e")
-	fired(10)
+	fired(11)
 	s.ingest.Start()
 	s.awaitTotal("later", 25)
 	require.True(t, complete())

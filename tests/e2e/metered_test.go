@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +19,11 @@ limits:
   - {name: pro, window: 30d, max: 1000, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}", returned: "back.{limit}.{key}"}}
   - {name: all.you.can, window: 30d, unlimited: true, count: {allowed: "usage.{limit}.{key}"}}
 `
+
+type topList struct {
+	AsOf time.Time `json:"as_of"`
+	Top  []stack.Total
+}
 
 // A metered API: what limits decide, in two processes, is the usage of each customer, and the refusals of
 // each key. Of a process that is killed, at most what it decided in its last second is in no counter.
@@ -55,9 +61,11 @@ func TestMeteredAPI(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, string(answer))
 	}
+	status, _ := decide(t, http.MethodPost, b.URL()+"/v1/return", map[string]any{"limit": "pro", "key": "dora", "n": 4})
+	require.Equal(t, http.StatusOK, status)
 	s.awaitTotals(map[string]int64{
 		"usage.free.anna": 20, "refused.free.anna": 8, "usage.free.bert": 7, "usage.all:you:can.carl": 3000,
-		"usage.pro.dora": 90, "back.pro.dora": 17,
+		"usage.pro.dora": 90, "back.pro.dora": 21,
 	})
 	month, _, err := stack.FetchTotal(s.query.URL(), "usage.free.anna", "month")
 	require.NoError(t, err)

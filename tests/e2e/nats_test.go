@@ -1,11 +1,8 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,30 +127,8 @@ func TestDeliverySubjectsThatAreNotImportedAreNamed(t *testing.T) {
 	ingest.WaitForLog("does its account import the delivery subjects below _INBOX_tallyroll (NATS_INBOX_PREFIX)?")
 }
 
-// saveContext writes a context as the nats command does, with every field, and returns its path and the
-// XDG_CONFIG_HOME below which it has a name.
-func saveContext(t *testing.T, name string, fields map[string]any) (path, config string) {
-	t.Helper()
-	all := map[string]any{
-		"description": "", "url": "", "socks_proxy": "", "token": "", "user": "", "password": "", "creds": "", "nkey": "", "cert": "",
-		"key": "", "ca": "", "nsc": "", "jetstream_domain": "", "jetstream_api_prefix": "", "jetstream_event_prefix": "", "inbox_prefix": "",
-		"user_jwt": "", "user_seed": "", "color_scheme": "", "tls_first": false, "windows_cert_store": "", "windows_cert_match_by": "",
-		"windows_cert_match": "", "windows_ca_certs_match": nil,
-	}
-	for k, v := range fields {
-		all[k] = v
-	}
-	text, err := json.MarshalIndent(all, "", "  ")
-	require.NoError(t, err)
-	config = t.TempDir()
-	path = filepath.Join(config, "nats", "context", name+".json")
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	write(t, path, string(text))
-	return path, config
-}
-
-// A context by its name is enough to know where and, by an NKey, as whom to connect. Settings win over it.
-func TestContextByNameConnectsAndSettingsWin(t *testing.T) {
+// An NKey is enough to say who a program is.
+func TestNKeyIsAnIdentity(t *testing.T) {
 	t.Parallel()
 	pair, err := nkeys.CreateUser()
 	require.NoError(t, err)
@@ -161,16 +136,9 @@ func TestContextByNameConnectsAndSettingsWin(t *testing.T) {
 	require.NoError(t, err)
 	public, err := pair.PublicKey()
 	require.NoError(t, err)
-	key := file(t, "user.nk", string(seed))
 	n := startNATSWith(t, fmt.Sprintf("accounts { A { jetstream: enabled, users: [{nkey: %s}, {user: tally, password: %s}] } }", public, secret))
-	_, config := saveContext(t, "prod", map[string]any{"description": "ours", "url": n.URL(), "nkey": key, "inbox_prefix": "_INBOX_x"})
 	owner := n.Conn(nats.UserInfo("tally", secret))
-	ownNATS{[]string{"NATS_CONTEXT=prod", "XDG_CONFIG_HOME=" + config}, owner, jetStreamOf(t, owner)}.requireExactCounts(t)
-
-	path, _ := saveContext(t, "c", map[string]any{"url": fmt.Sprintf("nats://127.0.0.1:%d", stack.FreePort(t)), "user": "tally", "password": secret + "x"})
-	ingest := stack.Ingest(t, n, stack.Redis(t), "NATS_NKEY="+key, "NATS_CONTEXT="+path, "LOG_LEVEL=debug")
-	require.Zero(t, ingest.Stop())
-	require.NotContains(t, ingest.Logs(), secret)
+	ownNATS{[]string{"NATS_URL=" + n.URL(), "NATS_NKEY=" + file(t, "user.nk", string(seed))}, owner, jetStreamOf(t, owner)}.requireExactCounts(t)
 }
 
 // leafAndHub starts a hub and a leaf node, each with a JetStream domain.
@@ -195,13 +163,11 @@ func leafAndHub(t *testing.T) (leaf, hub *stack.NATSEmbedded) {
 	return leaf, hub
 }
 
-// The programs are at the hub, the streams in the domain of the leaf node, to which a context by its path
-// leads.
+// The programs are at the hub, the streams in the domain of the leaf node.
 func TestStreamsOfALeafNodeAreCounted(t *testing.T) {
 	t.Parallel()
 	leaf, hub := leafAndHub(t)
-	path, _ := saveContext(t, "edge", map[string]any{"url": hub.URL(), "jetstream_domain": "leaf"})
-	ownNATS{[]string{"NATS_CONTEXT=" + path}, hub.Conn(), leaf.JetStream()}.requireExactCounts(t)
+	ownNATS{[]string{"NATS_URL=" + hub.URL(), "NATS_JS_DOMAIN=leaf"}, hub.Conn(), leaf.JetStream()}.requireExactCounts(t)
 	_, err := hub.JetStream().Stream(t.Context(), "HITS_REJECTED")
 	require.Error(t, err, "the hub's own domain has a stream of rejects")
 }

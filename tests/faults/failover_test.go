@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -86,6 +87,41 @@ func testReplicaBehindIsPromoted(t *testing.T, wire wire) {
 			t.Error("the worker went on as if nothing had been lost: the replica was not behind")
 		}
 		master.Start()
+	}
+	s.requireExactCounts(l, n)
+}
+
+// A name leads to another master, in every second round to one that lacks commits, and nothing ends the
+// connections to the old one, which has no link to the new one: it answers reads, and refuses transactions.
+func TestCountsAreExactIfAFailOverIsByName(t *testing.T) { overEachWire(t, testFailOverByName) }
+
+func testFailOverByName(t *testing.T, wire wire) {
+	named := stack.RedisByName(t, wire.options...)
+	redis := wire.to(named)
+	s := startServersOn(t, redis)
+	s.startWorker(redis)
+	eraser := stack.Query(t, redis, "QUERY_ERASE=on")
+	l := startLoad(s, "c", false, 500)
+	n := rounds(1, 2, 20)
+	for i := range n {
+		erased := fmt.Sprint("erased", i)
+		l.publish(t.Context(), message{subject: l.subject(erased), id: erased})
+		s.awaitProgress(l)
+		if i%2 == 1 {
+			named.Master.CutReplicas()
+			s.awaitProgress(l)
+		}
+		sleepUpTo(400 * time.Millisecond)
+		stalled := s.stall(l)
+		named.Demote()
+		named.Promote()
+		s.awaitProgress(l)
+		t.Logf("as_of stood for at most %v", stalled().Round(10*time.Millisecond))
+		stack.Eventually(t, "an erasure", func() (bool, string) {
+			status, body, err := stack.Do(http.MethodDelete, eraser.URL()+"/v1/counters?key="+erased, nil)
+			return status == http.StatusOK, fmt.Sprintf("%d %s %v", status, body, err)
+		})
+		named.Follow()
 	}
 	s.requireExactCounts(l, n)
 }

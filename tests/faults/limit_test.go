@@ -29,6 +29,7 @@ type crowd struct {
 
 	allowed atomic.Int64 // by Redis
 	local   atomic.Int64 // allowed without it
+	without atomic.Int64 // decided without it: Redis may have counted these, too
 	unknown atomic.Int64 // no reply: counted or not
 	ended   atomic.Bool
 	running sync.WaitGroup
@@ -66,6 +67,7 @@ func (c *crowd) once(limiter *limit.Limiter) (more bool) {
 		c.t.Error(err)
 		return false
 	case a.Decisions[0].Source == limit.SourceLocal:
+		c.without.Add(1)
 		if a.Allowed {
 			c.local.Add(1)
 		}
@@ -99,9 +101,27 @@ func (c *crowd) kept(server *stack.RedisServer) int64 {
 	return a.Decisions[0].Upper
 }
 
-// A master dies while fifty clients take. What its replica had not received can be allowed once more, and
-// nothing beyond that: with the replica as close behind as replication keeps it, and with one that was cut
-// off.
+// failOver is a Redis whose master can be lost: by Sentinels, or by a name whose old connections stay.
+type failOver struct {
+	redis        stack.Endpoint
+	old, replica *stack.RedisServer
+	lose, back   func()
+}
+
+var failOvers = map[string]func(t *testing.T, w wire) failOver{
+	"Sentinels": func(t *testing.T, w wire) failOver {
+		s := stack.Sentinels(t, 1, w.options...)
+		return failOver{s, s.Servers[0], s.Servers[1], s.Servers[0].Kill, s.WaitOK}
+	},
+	"by name": func(t *testing.T, w wire) failOver {
+		n := stack.RedisByName(t, w.options...)
+		return failOver{n, n.Master, n.Replica, n.Demote, n.Promote}
+	},
+}
+
+// A master dies or is demoted while fifty clients take. What its replica had not received can be allowed once
+// more, and nothing beyond that: with the replica as close behind as replication keeps it, and with one that
+// was cut off.
 func TestLimitsWhenSentinelsFailOver(t *testing.T) { overEachWire(t, testLimitsWhenSentinelsFailOver) }
 
 func testLimitsWhenSentinelsFailOver(t *testing.T, w wire) {
@@ -114,39 +134,41 @@ func testLimitsWhenSentinelsFailOver(t *testing.T, w wire) {
 		if !cut && !more {
 			continue
 		}
-		for _, policy := range policies {
-			t.Run(name+" "+string(policy), func(t *testing.T) {
-				t.Parallel()
-				const most = 1000
-				s := stack.Sentinels(t, 1, w.options...)
-				old, replica := s.Servers[0], s.Servers[1]
-				// Only Redis allows. It has long to answer: each lost reply would hide a take that is allowed again.
-				c := newCrowd(t, w.to(s), processes, stack.Hung, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
-				c.start()
-				c.reaches(200)
-				if cut {
-					old.CutReplicas()
-					c.reaches(400)
-				}
-				old.Kill()
-				c.stop()
-				before, received := c.allowed.Load(), c.kept(replica)
-				lost := max(0, before-received)
-				s.WaitOK()
-				c.start()
-				c.running.Wait() // all are refused
-				allowed := c.allowed.Load()
-				t.Logf("%d were allowed of %d: %d before the fail-over, of which the replica lacked %d; %d replies were missing", allowed, most, before, lost, c.unknown.Load())
-				if allowed > most+lost {
-					t.Errorf("%d were allowed, want up to %d and the %d that were not replicated", allowed, most, lost)
-				}
-				if before >= most || cut && lost == 0 {
-					t.Errorf("%d were allowed before the fail-over, and %d were lost: the test shows nothing", before, lost)
-				}
-				if cut && allowed <= most {
-					t.Errorf("%d were allowed: what the replica lacked was not allowed again", allowed)
-				}
-			})
+		for kind, start := range failOvers {
+			for _, policy := range policies {
+				t.Run(fmt.Sprint(name, " ", kind, " ", policy), func(t *testing.T) {
+					t.Parallel()
+					const most = 1000
+					f := start(t, w)
+					old, replica := f.old, f.replica
+					// Only Redis allows. It has long to answer: each lost reply would hide a take that is allowed again.
+					c := newCrowd(t, w.to(f.redis), processes, stack.Hung, &limit.Limit{Window: time.Hour, Max: most, Policy: policy, Fail: limit.FailClosed})
+					c.start()
+					c.reaches(200)
+					if cut {
+						old.CutReplicas()
+						c.reaches(400)
+					}
+					f.lose()
+					c.stop()
+					before, received := c.allowed.Load(), c.kept(replica)
+					lost := max(0, before-received)
+					f.back()
+					c.start()
+					c.running.Wait() // all are refused
+					allowed := c.allowed.Load()
+					t.Logf("%d were allowed of %d: %d before the fail-over, of which the replica lacked %d; %d replies were missing", allowed, most, before, lost, c.unknown.Load())
+					if allowed > most+lost {
+						t.Errorf("%d were allowed, want up to %d and the %d that were not replicated", allowed, most, lost)
+					}
+					if before >= most || cut && lost == 0 {
+						t.Errorf("%d were allowed before the fail-over, and %d were lost: the test shows nothing", before, lost)
+					}
+					if cut && allowed <= most {
+						t.Errorf("%d were allowed: what the replica lacked was not allowed again", allowed)
+					}
+				})
+			}
 		}
 	}
 }
@@ -159,28 +181,31 @@ func TestPlacesWhenRedisLacksThem(t *testing.T) { overEachWire(t, testPlacesWhen
 
 func testPlacesWhenRedisLacksThem(t *testing.T, w wire) {
 	more := full() || stack.All()
-	for name, lose := range map[string]struct {
+	type loss struct {
 		all bool // or only what was taken after prepare
 		// start returns a Redis, and what comes before the last takes, what makes it lose them, and what brings it
 		// back.
 		start func(t *testing.T) (redis stack.Endpoint, prepare, crash, back func())
-	}{
-		"a replica is promoted": {false, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
-			s := stack.Sentinels(t, 1, w.options...)
-			old, replica := s.Servers[0], s.Servers[1]
-			return s, func() {
-				stack.Eventually(t, "the replica to follow", func() (bool, string) {
-					n := old.Client().Wait(t.Context(), 1, time.Second).Val()
-					return n == 1 && len(stack.Scan(t, replica.Client(), "*limit:concurrent*")) == 1, ""
-				})
-				old.CutReplicas()
-			}, old.Kill, s.WaitOK
-		}},
+	}
+	losses := map[string]loss{
 		"it is restarted without its file": {true, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
 			s := stack.Redis(t, append(w.options, stack.RedisArgs("--appendonly", "no"))...)
 			return s, func() {}, s.Kill, s.Start
 		}},
-	} {
+	}
+	for kind, start := range failOvers {
+		losses["a replica is promoted, "+kind] = loss{false, func(t *testing.T) (stack.Endpoint, func(), func(), func()) {
+			f := start(t, w)
+			return f.redis, func() {
+				stack.Eventually(t, "the replica to follow", func() (bool, string) {
+					n := f.old.Client().Wait(t.Context(), 1, time.Second).Val()
+					return n == 1 && len(stack.Scan(t, f.replica.Client(), "*limit:concurrent*")) == 1, ""
+				})
+				f.old.CutReplicas()
+			}, f.lose, f.back
+		}}
+	}
+	for name, lose := range losses {
 		if !lose.all && !more { // make test has a replica cut off above
 			continue
 		}
@@ -222,9 +247,9 @@ func testPlacesWhenRedisLacksThem(t *testing.T, w wire) {
 					lacks = 3
 				}
 				for _, limiter := range c.limiters {
-					stack.Eventually(t, "Redis to decide", func() (bool, string) {
+					stack.Eventually(t, "the Redis that lacks them to decide", func() (bool, string) {
 						a, err := limiter.Look(t.Context(), []limit.Take{place("")})
-						return err == nil && a.Decisions[0].Source == limit.SourceRedis, fmt.Sprint(a, err)
+						return err == nil && a.Decisions[0].Source == limit.SourceRedis && a.Decisions[0].Upper < most, fmt.Sprint(a, err)
 					})
 				}
 				again := 0
@@ -251,7 +276,8 @@ func testPlacesWhenRedisLacksThem(t *testing.T, w wire) {
 
 // A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is
 // local meanwhile, the process allows up to max, what Redis has allowed it included. What Redis has counted
-// of a take whose reply was lost can count twice then, so that a few are refused.
+// of a take whose reply was lost or late can count twice then, so that at most as many are refused: on a busy
+// machine many replies are late.
 func TestLimitsOverABadNetwork(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -266,8 +292,8 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 			c.running.Wait()
 			kept := c.kept(server)
 			t.Logf("%s, %s: of %d Redis allowed %d and kept %d, the process %d; %d replies were missing", policy, fail, most, c.allowed.Load(), kept, c.local.Load(), c.unknown.Load())
-			if all := c.allowed.Load() + c.local.Load(); all > most || fail == limit.FailLocal && all < most*9/10 {
-				t.Errorf("%s, %s: %d were allowed of %d", policy, fail, all, most)
+			if all := c.allowed.Load() + c.local.Load(); all > most || fail == limit.FailLocal && all < most-c.without.Load() {
+				t.Errorf("%s, %s: %d were allowed of %d, %d were decided without Redis", policy, fail, all, most, c.without.Load())
 			}
 			if kept > most || fail == limit.FailClosed && kept != most {
 				t.Errorf("%s, %s: Redis has %d hits", policy, fail, kept)

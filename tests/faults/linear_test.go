@@ -253,7 +253,7 @@ func (c *linearClients) ask(client int, r linearRequest) int {
 	path, body := "/v1/take", map[string]any{"limit": "l", "key": fmt.Sprint("k", r.key), "n": r.n}
 	switch r.kind {
 	case linearGive:
-		body["n"] = -r.n
+		path = "/v1/return"
 	case linearSettle:
 		path = "/v1/settle"
 		fallthrough

@@ -210,7 +210,7 @@ func TestReadersWithoutTheSum(t *testing.T) {
 	r := s.retell(t, even)
 	r.noSum = true
 	b := open(t, r.URL+"/?range=1h", desktop)
-	b.until("the sum of what is listed, and why", `document.querySelector("#sum-hits b").textContent === "3" && document.getElementById("sum-why").textContent === "No sum of all hits: run ingest --retier."`)
+	b.until("the sum of what is listed, and why", `document.querySelector("#sum-hits b").textContent === "3" && document.getElementById("sum-why").textContent === "The token allows counters of shop. only."`)
 	b.until("the largest in the chart", on+` === "a,b"`)
 	b.clean(r.URL, failedRequests...)
 }

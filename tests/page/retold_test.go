@@ -23,7 +23,7 @@ type retold struct {
 	countingSince time.Time
 	completeFrom  time.Time // if set, steps before it may lack hits, and those before countingSince are left out
 	late          time.Duration
-	noSum         bool // of all hits, as in a namespace of an earlier release
+	noSum         bool // of all hits, as for a token with prefixes
 
 	mu    sync.Mutex
 	asked []url.Values // the questions about series
@@ -38,8 +38,8 @@ func (s *system) retell(t *testing.T, hits func(key string, at time.Time, step t
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if q := req.URL.Query(); r.noSum && q.Has("prefix") && q.Get("prefix") == "" && !q.Has("group") {
 			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = w.Write([]byte(`{"status":400,"detail":"no sum of all hits: run ingest --retier"}`))
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"status":403,"detail":"the token allows counters of shop. only"}`))
 			return
 		}
 		if req.URL.Path == "/v1/series" && !req.URL.Query().Has("group") {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
@@ -299,6 +300,39 @@ func TestAlertsView(t *testing.T) {
 }
 
 // All views ask for a token, say if it is refused, and keep the right one for the tab.
+// Between two steps of the chart of a rule, a window can have more hits than those that end with the steps.
+func TestChartOfARuleMissesNoPeak(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
+	s.watch("{name: sales, key: shop, window: 1h, below: 5, to: [bus]}")
+	r := s.retell(t, func(_ string, at time.Time, _ time.Duration) int64 {
+		if at.Truncate(time.Hour).Equal(at) {
+			return 5 // so each hour that ends with a step has 5, and one that ends within such a step up to 10
+		}
+		return 0
+	})
+	b := open(t, r.URL+"/?view=alerts", desktop)
+	b.click(`#alerts-rows tr:nth-child(1) button`)
+	b.until("the peak", `/^Hits in 1 hour: 5 now, at most 10 in/.test(document.getElementById("alert-note").textContent)`)
+	b.clean(r.URL)
+}
+
+// The bar of a rule shows no state for the time before its first change, or while it was removed.
+func TestBarOfARuleShowsNothingUnknown(t *testing.T) {
+	s := start(t)
+	b := open(t, s.query.URL()+"/?view=alerts", desktop)
+	label := `(() => {
+		window.testRule ??= (import(document.querySelector("script[type=module]").src.replace("main.js", "rule.js")).then((m) => window.testRule = m), {});
+		const now = new Date(2026, 10, 21, 20).getTime(), hour = (n) => new Date(now - (20 - n) * 3_600_000).toISOString();
+		const changes = [[8, "ok", ""], [12, "firing", "ok"], [13, "resolved", "firing"], [15, "ok", ""], [18, "unknown", "ok"]]
+			.map(([n, state, previous]) => ({ at: hour(n), state, ...(previous ? { previous } : {}) })).reverse();
+		return window.testRule.timeline?.({ state: "unknown", since: hour(18) }, changes, 0, now).getAttribute("aria-label");
+	})()`
+	b.until("the bar", label+` === "The last day: ok from 08:00 to 12:00, firing from 12:00 to 13:00, ok from 15:00 to 18:00, unknown from 18:00 to now"`)
+	b.clean(s.query.URL())
+}
+
 func typeTokens(t *testing.T, s *system) {
 	for view, shown := range map[string]string{
 		"key=a":        hits("a") + ` === "1"`,

@@ -12,10 +12,10 @@ import (
 // Balancer carries TCP connections to a server, as a load balancer or a firewall does, and loses them as
 // those do.
 type Balancer struct {
-	l      net.Listener
-	target string
+	l net.Listener
 
 	mu     sync.Mutex
+	target string
 	conns  map[*carried]struct{} // nil once closed
 	dialed int
 	wg     sync.WaitGroup
@@ -61,6 +61,14 @@ func (b *Balancer) Mute() { b.each(func(c *carried) { c.mute = true }) }
 // CutReply makes it reset each connection that it has in place of its next reply.
 func (b *Balancer) CutReply() { b.each(func(c *carried) { c.replyCut = true }) }
 
+// MoveTo makes it carry new connections to another host:port, as a name does after a fail-over. Those that it
+// has stay where they are.
+func (b *Balancer) MoveTo(target string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.target = target
+}
+
 // Dialed returns how many connections clients have opened.
 func (b *Balancer) Dialed() int {
 	b.mu.Lock()
@@ -82,7 +90,10 @@ func (b *Balancer) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp4", b.target)
+		b.mu.Lock()
+		target := b.target
+		b.mu.Unlock()
+		server, err := net.Dial("tcp4", target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -46,6 +46,7 @@ var Programs = []string{"ingest", "query", "collect", "promql", "rls", "watch", 
 // process. TALLYROLL_BIN names a directory of ready binaries to use instead, as `make test` does.
 func Build(t testing.TB, name string) string {
 	t.Helper()
+	_ = os.Getenv("TALLYROLL_RUN") // other in each `make test`: go's test cache does not know the programs
 	if dir := os.Getenv("TALLYROLL_BIN"); dir != "" {
 		path, err := ready(dir, name)
 		require.NoErrorf(t, err, "TALLYROLL_BIN=%q has no program %s", dir, name)

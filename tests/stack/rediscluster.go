@@ -29,18 +29,24 @@ type RedisCluster struct {
 }
 
 // Cluster starts a cluster with the given number of replicas for each master.
-// A master that does not answer for 2 s is replaced by a replica.
+// A master that does not answer for 2 s is replaced by a replica. Without
+// replicas nothing can replace it, so the nodes wait longer: on a busy machine
+// a node can be late, and then all of them would answer CLUSTERDOWN.
 func Cluster(t testing.TB, replicas int, opts ...RedisOption) *RedisCluster {
 	t.Helper()
 	c := &RedisCluster{t: t}
 	ctx, cancel := context.WithTimeout(context.Background(), Hung)
 	defer cancel()
+	timeout := Hung
+	if replicas > 0 {
+		timeout = 2 * time.Second
+	}
 	bus := make([]int, Masters*(1+replicas))
 	for i := range bus {
 		bus[i] = FreePort(t)
 		c.Nodes = append(c.Nodes, Redis(t, append(slices.Clone(opts), RedisArgs(
-			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus[i]), "--cluster-node-timeout", "2000",
-			"--repl-diskless-sync-delay", "0"))...))
+			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus[i]),
+			"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10), "--repl-diskless-sync-delay", "0"))...))
 	}
 	do := func(node *RedisServer, args ...any) {
 		t.Helper()

@@ -21,15 +21,12 @@ import (
 	"tallyroll/tests/stack"
 )
 
-// Layout is that of a rig's namespace. SparseLayout has logs, too, as a new namespace has.
-var (
-	Layout = window.Layout{
-		Tiers:       Must(window.ParseTiers(window.DefaultTiers)),
-		UniqueTiers: Must(window.ParseUniqueTiers(window.DefaultUniqueTiers)),
-		Shards:      4,
-	}
-	SparseLayout = func() window.Layout { l := Layout; l.Sparse = true; return l }()
-)
+// Layout is that of a rig's namespace: what ingest writes by default, with fewer shards.
+var Layout = window.Layout{
+	Tiers:       Must(window.ParseTiers(window.DefaultTiers)),
+	UniqueTiers: Must(window.ParseUniqueTiers(window.DefaultUniqueTiers)),
+	Shards:      4,
+}
 
 // Must is for values that no test changes.
 func Must[T any](value T, err error) T {
@@ -112,10 +109,11 @@ func (r *Rig) reset(l window.Layout) {
 	r.Reader = read.NewReader(r.Store)
 }
 
-// WithLogs empties the namespace, which then has logs of at most so many bytes.
+// WithLogs empties the namespace, whose logs then have at most so many bytes. With 1, all hits go into the
+// tiers.
 func (r *Rig) WithLogs(most int) {
 	r.T.Helper()
-	r.reset(SparseLayout)
+	r.reset(Layout)
 	r.Store.MaxLogBytes = most
 }
 

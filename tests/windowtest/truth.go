@@ -48,7 +48,7 @@ var (
 	GenLayout = rapid.Custom(func(t *rapid.T) window.Layout {
 		cells := rapid.SampledFrom([]int64{window.EpochCells, 24, 5}).Draw(t, "cells of a hash")
 		return window.Layout{Tiers: GenTiers.Draw(t, "tiers").Cut(cells),
-			Shards: rapid.IntRange(1, 5).Draw(t, "shards"), Sparse: rapid.Bool().Draw(t, "sparse")}
+			Shards: rapid.IntRange(1, 5).Draw(t, "shards")}
 	})
 )
 
@@ -120,10 +120,8 @@ func (w *Truth) Check(ctx context.Context, random *rand.Rand, ranges int) (compl
 			to = from + 1 + random.Int64N(now-from)
 		}
 		sums := SumOf(w.Hits, window.Range{From: from, To: min(to, now)})
-		names, lines := TruthNames, TruthNames[:1]
-		if layout.Sparse {
-			names, lines = append([]string{window.AllHits}, names...), append([]string{window.AllHits}, lines...)
-		}
+		names := append([]string{window.AllHits}, TruthNames...)
+		lines := names[:2]
 		var questions []window.Question
 		for _, name := range names {
 			questions = append(questions, window.Question{Counter: name, Span: window.Between(from, to)})

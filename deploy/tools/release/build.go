@@ -59,12 +59,16 @@ type binary struct {
 	info    *buildinfo.BuildInfo
 }
 
-// build builds the programs for a target into dir. A build on any machine gives the same bytes: without cgo,
-// without paths, and without what git says of the folder, which is in the version.
-func (r *release) build(ctx context.Context, t target, programs []program, dir string) (out []binary, err error) {
-	flags := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -X tallyroll/internal/platform/release.version=v" + r.version +
-			" -X tallyroll/internal/platform/release.revision=" + r.commit, "-o", dir + "/"}
+// build builds the programs for a target into dir, with the time zones of an overlay (deploy/tools/zones). A
+// build on any machine gives the same bytes: without cgo, without paths, and without what git says of the
+// folder, which is in the version.
+func (r *release) build(ctx context.Context, t target, programs []program, dir, overlay, zones string) (out []binary,
+	err error) {
+	const linked = " -X tallyroll/internal/platform/release."
+	flags := []string{"build", "-trimpath", "-buildvcs=false", "-overlay", filepath.Join(overlay, "overlay.json"),
+		"-ldflags", "-s -w" + linked + "version=v" + r.version + linked + "revision=" + r.commit +
+			linked + "zones=" + zones,
+		"-o", dir + "/"}
 	for module, pkgs := range byModule(programs, r.root) {
 		fmt.Fprintf(os.Stderr, "building %s for %s\n", strings.Join(pkgs, " "), t)
 		if _, err := r.forTarget(t).command(ctx, module, "go", append(flags, pkgs...)...); err != nil {

@@ -86,7 +86,7 @@ func (r *release) writeDeb(t target, built []binary, texts []text, work string) 
 		Description: "Rolling-window counters, exact, from NATS JetStream into Redis\nWorkers count hits from " +
 			"streams, each once, and a service answers over HTTP.",
 		Overridables: nfpm.Overridables{
-			Recommends: []string{"ca-certificates"}, Suggests: []string{"redis-server"}, Contents: contents,
+			Recommends: []string{"ca-certificates", "tzdata"}, Suggests: []string{"redis-server"}, Contents: contents,
 			Scripts: nfpm.Scripts{PostInstall: filepath.Join(scripts, "postinst.sh"),
 				PreRemove: filepath.Join(scripts, "prerm.sh"), PostRemove: filepath.Join(scripts, "postrm.sh")},
 		},

@@ -1,7 +1,7 @@
 // Release makes what a release consists of, from the sources as they are: static programs for each target in
 // an archive, a Debian package, the Helm chart, the list of what is inside (SBOM) and the checksums, all of
 // it below bin/release. It asks a service only for modules. The same commit gives the same bytes on any
-// machine with the same Go.
+// machine with the same Go and the same time zones.
 //
 //	go run ./release -root ../.. -version v0.1.0
 //
@@ -33,23 +33,24 @@ func main() {
 		"of its time")
 	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64",
 		"what to build for, comma-separated")
+	zones := flag.String("zones", "/usr/share/zoneinfo", "the time zones that the programs embed")
 	again := flag.Bool("again", false, "make all of it a second time, from a copy of the sources elsewhere and with "+
 		"an empty build cache, and compare")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := runRelease(ctx, *root, *out, *version, *targets, *again); err != nil {
+	if err := runRelease(ctx, *root, *out, *version, *targets, *zones, *again); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func runRelease(ctx context.Context, root, out, version, targets string, again bool) error {
+func runRelease(ctx context.Context, root, out, version, targets, zones string, again bool) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
 	}
-	r := release{root: root, out: out}
+	r := release{root: root, out: out, zones: zones}
 	if r.out == "" {
 		r.out = filepath.Join(root, "bin/release")
 	}
@@ -86,6 +87,7 @@ func parseTargets(text string) (out []target, err error) {
 type release struct {
 	root, out string
 	targets   []target
+	zones     string    // the folder of the time zones that the programs embed
 	version   string    // without the v
 	commit    string    // empty outside of a repository
 	time      time.Time // of the commit: of all files, too
@@ -147,10 +149,16 @@ func (r *release) make(ctx context.Context) (map[string]string, error) {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return nil, err
 	}
+	overlay := filepath.Join(work, "zones")
+	zones, err := r.command(ctx, filepath.Join(r.root, "deploy/tools"), "go", "run", "./zones", "-dir", r.zones, "-out",
+		overlay)
+	if err != nil {
+		return nil, err
+	}
 	all := make(modules)
 	var built []binary
 	for _, t := range r.targets {
-		files, err := r.build(ctx, t, programs, filepath.Join(work, t.os+"_"+t.arch))
+		files, err := r.build(ctx, t, programs, filepath.Join(work, t.os+"_"+t.arch), overlay, strings.TrimSpace(zones))
 		if err != nil {
 			return nil, err
 		}

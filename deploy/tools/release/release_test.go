@@ -28,7 +28,7 @@ func TestRelease(t *testing.T) {
 	}
 	root, err := filepath.Abs("../../..")
 	require.NoError(t, err)
-	r := release{root: root, out: t.TempDir(), targets: []target{{runtime.GOOS, runtime.GOARCH}}, sameCache: true}
+	r := release{root: root, out: t.TempDir(), targets: []target{{runtime.GOOS, runtime.GOARCH}}, zones: zonesOf(t, "2999a"), sameCache: true}
 	require.NoError(t, r.describe(t.Context(), testVersion))
 	sums, err := r.make(t.Context())
 	require.NoError(t, err)
@@ -42,8 +42,31 @@ func TestRelease(t *testing.T) {
 			t.Errorf("the archive has no %s", want)
 		}
 	}
+	query := run(t, "tar", "-xzOf", filepath.Join(r.out, name+".tar.gz"), name+"/query")
+	for text, has := range map[string]bool{"2999a": true, "Test/Tomorrow": true, "America/Vancouver": false} {
+		require.Equal(t, has, strings.Contains(query, text), "time zones of the day, and not of Go's release: %s", text)
+	}
 	checkSBOM(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1.cdx.json"))
 	t.Run("install", func(t *testing.T) { install(t, filepath.Join(r.out, "tallyroll_9.8.7-rc.1_"+runtime.GOARCH+".deb")) })
+}
+
+// zonesOf returns a folder with one time zone, as of a version.
+func zonesOf(t *testing.T, version string) string {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "Test"), 0o755))
+	for file, text := range map[string]string{"tzdata.zi": "# version " + version + "\n", "Test/Tomorrow": "TZif2"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
+	}
+	return dir
+}
+
+// A release is not made with time zones that are older than those of Go itself.
+func TestOldZonesAreRefused(t *testing.T) {
+	for version, want := range map[string]string{"2025b": "update tzdata", "2999a": "2999a"} {
+		out, err := exec.CommandContext(t.Context(), "go", "run", "../zones", "-dir", zonesOf(t, version), "-out", t.TempDir()).CombinedOutput()
+		require.Equal(t, version == want, err == nil, "%s", out)
+		require.Contains(t, string(out), want)
+	}
 }
 
 // The package is a chart of the release's version, and its image, too.

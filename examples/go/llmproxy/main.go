@@ -3,8 +3,9 @@
 //
 //	TALLYROLL_URL=http://127.0.0.1:8080 UPSTREAM=https://llm.example go run ./examples/go/llmproxy
 //
-// The caller's key is the field Authorization. Requests need max_tokens. A byte of a request is a token at
-// most, so no request costs more than was taken, as long as the model keeps to max_tokens.
+// The caller's key is the field Authorization. Requests need max_tokens, of each of their n answers. A byte
+// of a request is a token at most, so no request costs more than was taken, as long as the model keeps to
+// max_tokens.
 package main
 
 import (
@@ -47,14 +48,19 @@ func post(path string, body map[string]any) (answer *http.Response, err error) {
 
 func proxy(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-	var question struct {
-		Most int `json:"max_tokens"`
-	}
-	if err != nil || json.Unmarshal(body, &question) != nil || question.Most < 1 {
+	question := struct {
+		Most    int64 `json:"max_tokens"`
+		Answers int64 `json:"n"`
+	}{Answers: 1}
+	if err != nil || json.Unmarshal(body, &question) != nil {
 		http.Error(w, "max_tokens is missing", http.StatusBadRequest)
 		return
 	}
-	most := question.Most + len(body)
+	if min(question.Most, question.Answers) < 1 || max(question.Most, question.Answers) > 1_000_000 {
+		http.Error(w, "max_tokens and n must be 1 to 1000000", http.StatusBadRequest)
+		return
+	}
+	most := question.Most*question.Answers + int64(len(body))
 	id, key := rand.Text(), fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("Authorization"))))
 	budget := []map[string]any{{"limit": "tokens-5h", "key": key}, {"limit": "tokens-7d", "key": key}}
 	taken, err := post("/v1/take", map[string]any{"take": budget, "id": id, "n": most, "ttl": "1h"})
@@ -82,13 +88,17 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	}
 	var cost struct {
 		Usage struct {
-			Total int `json:"total_tokens"`
+			Total *int64 `json:"total_tokens"`
 		}
 	}
-	if answer.StatusCode == http.StatusOK && (json.Unmarshal(body, &cost) != nil || cost.Usage.Total == 0) {
-		cost.Usage.Total = most // of an answer without usage, such as a stream
+	used := int64(0)
+	if answer.StatusCode == http.StatusOK {
+		used = most // of an answer without usage, such as a stream
+		if json.Unmarshal(body, &cost) == nil && cost.Usage.Total != nil {
+			used = *cost.Usage.Total
+		}
 	}
-	if _, err := post("/v1/settle", map[string]any{"settle": budget, "id": id, "n": cost.Usage.Total}); err != nil {
+	if _, err := post("/v1/settle", map[string]any{"settle": budget, "id": id, "n": used}); err != nil {
 		log.Print("not settled, so it stays as taken: ", err)
 	}
 	w.Header().Set("Content-Type", answer.Header.Get("Content-Type"))

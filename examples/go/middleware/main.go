@@ -3,13 +3,15 @@
 //	TALLYROLL_URL=http://127.0.0.1:8080 LIMIT=login go run ./examples/go/middleware
 //	curl -i -H 'X-Api-Key: alice' http://127.0.0.1:8000/
 //
-// If Tallyroll does not decide within the timeout, FAIL says what becomes of the request: open (the default)
-// lets it through, closed answers 503.
+// If Tallyroll does not answer within the timeout, or with 5xx, FAIL says what becomes of the request: open
+// (the default) lets it through, closed answers 503. So does any other answer, whatever FAIL is: the question
+// is wrong, and to let everybody through would hide that.
 package main
 
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"time"
+	"unicode/utf8"
 )
 
 type limiter struct {
@@ -28,7 +31,7 @@ type limiter struct {
 // takeFirst asks the limit about the client's key before each request.
 func (l *limiter) takeFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := json.Marshal(map[string]any{"limit": l.limit, "key": cmp.Or(r.Header.Get("X-Api-Key"), "anonymous")})
+		body, _ := json.Marshal(map[string]any{"limit": l.limit, "key": keyOf(r.Header.Get("X-Api-Key"))})
 		answer, problem, err := l.post("/v1/take", body)
 		switch {
 		case err == nil && (answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusTooManyRequests):
@@ -41,18 +44,28 @@ func (l *limiter) takeFirst(next http.Handler) http.Handler {
 				http.Error(w, "too many requests", http.StatusTooManyRequests)
 				return
 			}
-		default: // it does not answer, or refuses the question itself: a mistake here is not the client's
+		default:
+			away := err != nil || answer.StatusCode >= 500
 			if err == nil {
 				err = fmt.Errorf("%s %s", answer.Status, problem)
 			}
 			log.Printf("no decision of the limit %s: %v", l.limit, err)
-			if !l.failOpen {
+			if !away || !l.failOpen {
 				http.Error(w, "the limit cannot be asked", http.StatusServiceUnavailable)
 				return
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// keyOf returns the key of a client. JSON has no bytes that are not UTF-8, so they are hashed, as Tallyroll
+// hashes a key that is too long.
+func keyOf(header string) string {
+	if !utf8.ValidString(header) {
+		return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(header)))
+	}
+	return cmp.Or(header, "anonymous")
 }
 
 // post reads the answer to its end and closes it, so that the next question uses the same connection.

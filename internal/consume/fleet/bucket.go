@@ -143,7 +143,8 @@ func (b *bucket) removeMember(ctx context.Context, token string) error {
 	return b.kv.Delete(ctx, memberPrefix(b.id)+token)
 }
 
-// writePlan writes the plan if the current one has the revision over, or, for 0, if the bucket has no plan.
+// writePlan writes the plan if the current one has the revision previous, or, for 0, if the bucket has no
+// plan.
 func (b *bucket) writePlan(ctx context.Context, p plan, previous uint64) (revision uint64, err error) {
 	value, err := json.Marshal(p)
 	if err != nil {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
@@ -21,7 +23,7 @@ import (
 
 // lastCommit is long: in these tests a stream is free because its worker let it go, never because time was
 // up.
-const lastCommit = stack.Hung
+var lastCommit = stack.Hung
 
 // peer is a worker's part in a fleet, without the work.
 type peer struct {
@@ -250,6 +252,36 @@ func TestNothingMovesIfTheBucketIsLost(t *testing.T) {
 		if !slices.Equal(f.mine(), before[i]) {
 			t.Errorf("%s had %v and has %v", f.name, before[i], f.mine())
 		}
+	}
+}
+
+// Only a right that NATS refused is said to be missing.
+func TestMissingRightIsNamedIfItIsMissing(t *testing.T) {
+	t.Parallel()
+	const right = "give this user the right to create the stream KV_tallyroll_test"
+	for name, c := range map[string]struct {
+		change func(*server.Options)
+		want   bool
+	}{
+		"no right": {func(o *server.Options) {
+			denied := &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.*.KV_tallyroll_test"}}
+			o.Users = []*server.User{{Username: "one", Password: "one", Permissions: &server.Permissions{Publish: denied}}}
+			o.NoAuthUser = "one"
+		}, true},
+		"no JetStream": {func(o *server.Options) { o.JetStream = false }, false},
+	} {
+		var log bytes.Buffer
+		p := newPeer(t, stack.NATS(t, c.change), "test", "id", "a", "HITS")
+		p.log = zerolog.New(&log)
+		p.start()
+		stack.Eventually(t, name, func() (bool, string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.alone, "it is not alone"
+		})
+		p.quit()
+		require.Contains(t, log.String(), "no fleet can be joined", name)
+		require.Equal(t, c.want, strings.Contains(log.String(), right), log.String())
 	}
 }
 

@@ -3,11 +3,13 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -84,8 +86,12 @@ func (f *Fleet) handleFailure(err error) {
 		what := "the fleet cannot be reached: keeping the streams held"
 		if !f.joined {
 			what = "no fleet can be joined: reading every stream, which is exact but wastes work if there are other " +
-				"workers; does this user have the right to create the stream KV_" + f.bucket.name + " and to use $KV." +
-				f.bucket.name + ".>?"
+				"workers"
+			last := f.bucket.js.Conn().LastError() // what the server refused; a timeout follows
+			if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), f.bucket.name) {
+				what += "; give this user the right to create the stream KV_" + f.bucket.name + " and to use $KV." +
+					f.bucket.name + ".>"
+			}
 		}
 		f.log.Warn().Err(err).Msg(what)
 	}

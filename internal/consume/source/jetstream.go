@@ -15,7 +15,7 @@ import (
 	"tallyroll/internal/rejects"
 )
 
-// consumerIdle is how long the server keeps the consumer of a dead worker.
+// consumerIdle is how long the server keeps the consumer of a dead worker, if the stream allows as much.
 const consumerIdle = 30 * time.Second
 
 // maxPullOne bounds the bytes of large messages that are buffered, as does the worker's share.
@@ -32,6 +32,7 @@ type JetStream struct {
 
 	origin   *JetStream // the stream that a mirror copies; nil before the first check
 	isOrigin bool       // a mirror copies this stream, and its own origins cannot be read
+	begin    uint64     // see beginning; 0 if it is unknown
 	// Description is the description of its consumers, if the reader is not a worker.
 	Description string
 	EndUnknown  func(error) // optional: called with why the end of a mirror is unknown, or nil if it is known
@@ -105,6 +106,9 @@ func (j *JetStream) ephemeral(c jetstream.ConsumerConfig) jetstream.ConsumerConf
 	c.Description = cmp.Or(j.Description, hit.WorkerDescription(j.namespace))
 	c.AckPolicy = jetstream.AckNonePolicy
 	c.InactiveThreshold = consumerIdle
+	if most := j.handle.CachedInfo().Config.ConsumerLimits.InactiveThreshold; most > 0 {
+		c.InactiveThreshold = min(c.InactiveThreshold, most)
+	}
 	c.MemoryStorage = true
 	c.Replicas = 1
 	return c

@@ -67,6 +67,9 @@ func (j *JetStream) Open(ctx context.Context, from uint64) (Feed, error) {
 	config := j.ephemeral(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq: from})
 	consumer, err := j.createConsumer(ctx, config)
+	if errors.Is(err, jetstream.ErrMaximumConsumersLimit) && j.removeFormer(ctx, config.Description) {
+		consumer, err = j.createConsumer(ctx, config)
+	}
 	if err != nil {
 		return nil, j.wrap(fmt.Sprintf("read from %d", from), err)
 	}
@@ -204,10 +207,30 @@ func (r *jetStreamFeed) watch(reconnected chan nats.Status, lost func(error)) {
 
 // Why a message is skipped, as in the metric.
 const (
+	SkippedCopy      = "copy"
 	SkippedMarker    = "delete_marker"
 	SkippedNamespace = "other_namespace"
+	SkippedNoValue   = "no_value"
 	SkippedSchedule  = "schedule"
 )
+
+// SkipReasons has all of them.
+var SkipReasons = []string{SkippedCopy, SkippedMarker, SkippedNamespace, SkippedNoValue, SkippedSchedule}
+
+// OriginsOf returns the streams of which a message says that it is a copy: one that republished it, and one
+// that this stream sources; "" for none. A source of another account or domain has a name of its own, with a
+// colon. Headers are read here, and not what streams are set to, because a message keeps its headers.
+func OriginsOf(header nats.Header) [2]string {
+	if len(header) == 0 {
+		return [2]string{}
+	}
+	var out [2]string
+	if header.Get("Nats-Sequence") != "" {
+		out[0] = header.Get("Nats-Stream")
+	}
+	out[1], _, _ = strings.Cut(header.Get("Nats-Stream-Source"), " ")
+	return out
+}
 
 // skipReason returns why a message counts nothing here, or "". Only the message and the namespace decide, so
 // a replay skips the same messages.
@@ -220,6 +243,9 @@ func (j *JetStream) skipReason(m *nats.Msg) string {
 	}
 	if isMarker(m) {
 		return SkippedMarker
+	}
+	if len(m.Data) == 0 && hit.HasNoValue(m.Header.Get) {
+		return SkippedNoValue
 	}
 	if m.Header.Get(hit.ScheduleHeader) != "" && m.Header.Get(hit.ScheduleTarget) != "" {
 		return SkippedSchedule // its message will come
@@ -283,6 +309,19 @@ func (j *JetStream) createConsumer(
 	config.DeliverSubject = j.js.Conn().NewInbox()
 	config.FlowControl, config.IdleHeartbeat = true, heartbeat
 	return j.handle.CreatePushConsumer(ctx, config)
+}
+
+// removeFormer removes the consumers with this reader's description, and reports whether there was one. A
+// reader that was killed leaves its consumer, and max_consumers may allow no other until it expires.
+func (j *JetStream) removeFormer(ctx context.Context, description string) (removed bool) {
+	ctx, cancel := context.WithTimeout(ctx, CheckWithin)
+	defer cancel()
+	for former := range j.handle.ListConsumers(ctx).Info() {
+		if former.Config.Description == description {
+			removed = j.handle.DeleteConsumer(ctx, former.Name) == nil || removed
+		}
+	}
+	return removed
 }
 
 // isPushed reports whether the server sends messages without requests.

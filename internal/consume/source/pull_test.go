@@ -203,3 +203,33 @@ func TestEndOfARequestIsKnownByItsStatus(t *testing.T) {
 		}
 	}
 }
+
+// A stream's limits on consumers are kept: on how long the server keeps an idle one, and on how many there
+// are. A reader that was killed has left its consumer, which the next one replaces at once. Another's stays.
+func TestLimitsOfConsumersAreKept(t *testing.T) {
+	t.Parallel()
+	js := stack.SharedNATS(t).JetStream()
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HITS", Subjects: []string{"hits.>"}, MaxConsumers: 1,
+		ConsumerLimits: jetstream.StreamConsumerLimits{InactiveThreshold: 10 * time.Second}})
+	require.NoError(t, err)
+	open := func(namespace string) (*jetStreamFeed, error) {
+		source := New(js, namespace, "HITS", maxPullOne)
+		_, err := source.Check(t.Context())
+		require.NoError(t, err)
+		feed, err := source.Open(t.Context(), 1)
+		if err != nil {
+			return nil, err
+		}
+		return feed.(*jetStreamFeed), nil
+	}
+	former, err := open("tallyroll") // is never released
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Second, former.consumer.Config.InactiveThreshold)
+	_, err = open("other")
+	require.ErrorIs(t, err, jetstream.ErrMaximumConsumersLimit)
+	next, err := open("tallyroll")
+	require.NoError(t, err)
+	_, err = stream.Consumer(t.Context(), former.consumer.Name)
+	require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
+	require.NoError(t, next.Release())
+}

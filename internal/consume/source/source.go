@@ -1,8 +1,10 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,15 +58,23 @@ type State struct {
 	LastStored  int64  // of the last message, held or not, Unix nanoseconds
 	At          int64  // Unix milliseconds: no message after last was stored before this moment
 	Mirror      bool   // of another stream: its messages keep the times at which that one stored them
+	Origin      string // of a mirror, if that is a stream of the same JetStream
 	Seen        int64  // Unix milliseconds: every message stored from this moment on is after last
 	Clock       int64  // Unix milliseconds: later than the clock that stores messages; 0 if unknown
 	Retention   jetstream.RetentionPolicy
-	Begin       uint64 // the first sequence that a message can have had, if later than 1 (first_seq)
+	Begin       uint64 // the first sequence that a message can have had, if later than 1 (first_seq, opt_start_seq)
 	Gaps        string // why sequences may be missing that no hit ever had; empty: each missing one was a message
-	// Dropped is the moment (Unix milliseconds) before which everything was stored that the stream's limits
-	// may have discarded; 0 for nothing. Only a state with Gaps has it.
+	Deleted     uint64 // how many sequences are missing after the first message
+	// Dropped is the moment (Unix milliseconds) before which everything was stored that the stream's present
+	// limits may have discarded; 0 for nothing. Only a state with Gaps has it.
 	Dropped int64
-	Ahead   time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
+	Limits  string // identifies the settings that Dropped, Begin and Gaps rely on, and
+	Copy    string // what a mirror copies; empty for no mirror
+	// OriginFirst is the first sequence that a mirror's origin still holds, or would; 0 if unknown. All that the
+	// origin has discarded before it was stored by OriginStored (Unix nanoseconds).
+	OriginFirst  uint64
+	OriginStored int64
+	Ahead        time.Duration // how far the server's clock is ahead of this process's; see window.ClockAhead
 }
 
 // Since returns a Unix millisecond before which the stream stored nothing; 0, unknown, for a mirror.
@@ -76,6 +86,30 @@ func (s State) Since() int64 {
 		return min(s.Created, s.FirstStored) / 1e6
 	}
 	return s.Created / 1e6
+}
+
+// Settings returns the settings by which missing sequences are judged, as a cursor keeps them. Present ones
+// prove nothing about the time before they were set.
+func (s State) Settings() string {
+	gaps := map[string]string{"": noGaps, GapsOfFilter: "filter", GapsOfSchedules: "schedules"}[s.Gaps]
+	return cmp.Or(s.Copy, noOrigin) + " " + gaps + " " + s.Limits
+}
+
+// What Settings has for a stream without an Origin, and for one without Gaps.
+const noOrigin, noGaps = "-", "none"
+
+// Changes are those of a stream's settings since a cursor was written.
+type Changes struct {
+	Any    bool // a setting, or the cursor has none
+	Gaps   bool // missing sequences were messages until then
+	Origin bool // the stream became or was a mirror, or is one of other messages
+}
+
+// ChangesSince compares the settings with those of a cursor.
+func (s State) ChangesSince(settings string) Changes {
+	origin, rest, known := strings.Cut(settings, " ")
+	return Changes{settings != s.Settings(), s.Gaps != "" && strings.HasPrefix(rest, noGaps+" "),
+		known && origin != cmp.Or(s.Copy, noOrigin)}
 }
 
 // BeforeFirst returns the sequence before the first one that a message of the stream can have had.

@@ -2,10 +2,12 @@ package source
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +63,7 @@ func (j *JetStream) Check(ctx context.Context) (Check, error) {
 	}
 	answered := time.Now()
 	s := stateOf(info)
+	s.Origin = OriginOf(j.js, info)
 	s.At = info.TimeStamp.Add(-answered.Sub(asked)).UnixMilli()
 	s.Ahead = window.ClockAhead(info.TimeStamp, asked, answered)
 	j.boundAt(ctx, &s, info, origin)
@@ -120,6 +123,14 @@ func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.S
 	}
 	// 0 if the origin is unknown: the mirror's server may have another clock
 	s.Clock = origin.state.Clock
+	s.OriginFirst, s.OriginStored = origin.state.First, origin.state.FirstStored
+	if origin.state.First > origin.state.Last { // a purge has left its time
+		s.OriginStored = origin.state.LastStored
+	}
+	if j.begin == 0 && origin.state.Created > 0 && (s.First > 1 || s.Last == 0) {
+		j.begin = j.beginning(ctx, info.Config.Mirror, origin.state)
+	}
+	s.setBegin(j.begin)
 	if s.Gaps == "" && origin.state.Gaps != "" { // what the origin removes may never have arrived
 		s.Gaps, s.Dropped = origin.state.Gaps, dropped(info)
 	}
@@ -138,6 +149,49 @@ func (j *JetStream) boundMirror(ctx context.Context, s *State, info *jetstream.S
 		return nil
 	}
 	return fmt.Errorf("stream %s mirrors %s: %w", j.name, info.Config.Mirror.Name, why)
+}
+
+// beginning returns the first sequence that a message of a mirror can have had: where it was configured to
+// start or, if the origin still holds everything from there on, the first one of the mirror's subjects.
+func (j *JetStream) beginning(ctx context.Context, mirror *jetstream.StreamSource, origin State) (begin uint64) {
+	begin = max(mirror.OptStartSeq, origin.BeforeFirst()+1)
+	subjects := mirrored(mirror)
+	if start := mirror.OptStartTime; start != nil && origin.FirstStored < start.UnixNano() {
+		low, high := origin.First, origin.Last+1
+		for low < high {
+			middle := low + (high-low)/2
+			seq, stored, err := j.origin.Next(ctx, middle)
+			if err != nil {
+				return begin
+			}
+			if seq == 0 || stored >= start.UnixNano() {
+				high = middle
+			} else {
+				low = seq + 1
+			}
+		}
+		begin = high
+		if subjects == nil {
+			subjects = []string{">"}
+		}
+	}
+	if begin < origin.First || len(subjects) == 0 {
+		return begin
+	}
+	first := uint64(math.MaxUint64)
+	for _, subject := range subjects {
+		next, _, err := j.origin.next(ctx, begin, subject)
+		if err != nil {
+			return begin
+		}
+		if next > 0 {
+			first = min(first, next)
+		}
+	}
+	if first < math.MaxUint64 {
+		return first
+	}
+	return begin
 }
 
 // behind returns errBehind if the origin has a message up to its end that a mirror of these subjects, which
@@ -192,6 +246,9 @@ func dropped(info *jetstream.StreamInfo) int64 {
 	c := info.Config
 	full := c.MaxMsgs > 0 && info.State.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 &&
 		info.State.Bytes >= uint64(c.MaxBytes)/2
+	if c.AllowMsgSchedules { // one that is due has made room since
+		full = c.MaxMsgs > 0 || c.MaxBytes > 0
+	}
 	switch {
 	case full && c.Discard == jetstream.DiscardOld, c.MaxMsgsPerSubject > 0, c.AllowMsgTTL:
 		return math.MaxInt64
@@ -255,6 +312,15 @@ func NewEndUnknownLog(log zerolog.Logger, name string) func(error) {
 	}
 }
 
+// OriginOf returns State.Origin.
+func OriginOf(js jetstream.JetStream, info *jetstream.StreamInfo) string {
+	mirror := info.Config.Mirror
+	if mirror == nil || !natsconn.IsOwn(js, mirror.External) {
+		return ""
+	}
+	return mirror.Name
+}
+
 // Since returns State.Since of a stream that is not read yet.
 func Since(info *jetstream.StreamInfo) int64 { return stateOf(info).Since() }
 
@@ -267,14 +333,33 @@ func stateOf(info *jetstream.StreamInfo) State {
 		Seen: info.TimeStamp.UnixMilli() + 1, Clock: info.TimeStamp.UnixMilli() + 1,
 		Retention: info.Config.Retention, Gaps: GapsOf(info.Config),
 	}
-	if begin := info.Config.FirstSeq; begin <= info.State.FirstSeq { // an edit of first_seq moves nothing
-		s.Begin = begin
-	}
 	if s.Gaps != "" {
 		s.Dropped = dropped(info)
 	}
 	if info.State.Msgs == 0 {
 		s.First, s.FirstStored = s.Last+1, s.Seen*1e6
 	}
+	s.Deleted = s.Last + 1 - s.First - info.State.Msgs
+	c := info.Config
+	s.setBegin(c.FirstSeq)
+	if c.Mirror != nil {
+		s.Copy = digest(c.Mirror)
+		s.setBegin(c.Mirror.OptStartSeq)
+	}
+	s.Limits = digest([]any{c.FirstSeq, c.MaxAge, c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject, c.Discard, c.AllowMsgTTL,
+		c.AllowMsgSchedules})
 	return s
+}
+
+// setBegin sets where the stream begins, unless that is a later edit, which moves nothing.
+func (s *State) setBegin(begin uint64) {
+	if begin <= s.First || s.Mirror && s.Last == 0 {
+		s.Begin = max(s.Begin, begin)
+	}
+}
+
+// digest identifies settings in few bytes.
+func digest(settings any) string {
+	text, _ := json.Marshal(settings) // numbers and texts alone
+	return strconv.FormatUint(window.HashCounter(text), 36)
 }

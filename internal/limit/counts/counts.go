@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +14,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/limit"
+	"tallyroll/internal/platform/cause"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/outbox"
 	"tallyroll/internal/platform/program"
@@ -57,10 +59,11 @@ type Counts struct {
 	subject string
 	connect func(context.Context) (*nats.Conn, error)
 	log     zerolog.Logger
-	sampled zerolog.Logger // limited to a few lines per minute
+	sampled zerolog.Logger // program.Sampled
 	dropped prometheus.Counter
 	begun   wait.Signal // hits were added up
 	left    int64       // hits of messages whose outcome is unknown at the end
+	refused atomic.Bool // the last message was refused, which was logged
 
 	mu   sync.Mutex // guards sums
 	sums map[counter]int64
@@ -118,6 +121,9 @@ func (c *Counts) Add(name limit.CounterName, limit, key string, n int64) {
 
 func (c *Counts) drop(n int64, why error, log *zerolog.Logger) {
 	c.dropped.Add(float64(n))
+	if c.refused.Load() {
+		return
+	}
 	log.Error().Err(why).Int64("hits", n).Msg("decisions of limits are not counted")
 }
 
@@ -192,8 +198,8 @@ func (c *Counts) publish(ctx, late context.Context) error {
 			}
 			return late.Err()
 		case a := <-box.Answers:
-			if m, ok := box.Resolve(a); ok && !a.Stored {
-				c.sampled.Warn().Err(a.Refusal).Str("subject", m.Subject).Msg("decisions of limits are not stored")
+			if _, ok := box.Resolve(a); ok {
+				c.report(a.Refusal)
 			}
 		case now := <-box.Ticks:
 			for m := range box.All() {
@@ -215,6 +221,19 @@ func (c *Counts) publish(ctx, late context.Context) error {
 		if messages == nil && ctx.Err() != nil {
 			return nil
 		}
+	}
+}
+
+// report logs that messages are refused, and that they no longer are.
+func (c *Counts) report(refusal error) {
+	switch was := c.refused.Swap(refusal != nil); {
+	case refusal == nil && was:
+		c.log.Info().Msg("decisions of limits are stored again")
+	case refusal != nil && !was:
+		if errors.Is(refusal, outbox.ErrNoStream) {
+			refusal = cause.NoLimitsStream.Of(refusal)
+		}
+		c.log.Warn().Err(refusal).Str("subject", c.subject).Msg("decisions of limits are not stored, and in no counter")
 	}
 }
 

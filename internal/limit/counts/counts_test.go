@@ -20,16 +20,17 @@ import (
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/counts"
 	"tallyroll/internal/platform/natsconn"
+	"tallyroll/tests/apitest"
 	"tallyroll/tests/stack"
 )
 
 // newCounts counts at a NATS server. Its lines are in log.
-func newCounts(t *testing.T, url string) (c *counts.Counts, registry *prometheus.Registry, log *bytes.Buffer) {
+func newCounts(t *testing.T, url string) (c *counts.Counts, registry *prometheus.Registry, log *apitest.Log) {
 	t.Helper()
 	at := natsconn.Settings{}
 	require.NoError(t, at.URL.UnmarshalText([]byte(url)))
-	registry, log = prometheus.NewRegistry(), new(bytes.Buffer)
-	return counts.New(counts.Settings{Subject: "hits.limits"}, &at, "test", zerolog.New(zerolog.SyncWriter(log)), registry), registry, log
+	registry, log = prometheus.NewRegistry(), new(apitest.Log)
+	return counts.New(counts.Settings{Subject: "hits.limits"}, &at, "test", zerolog.New(log), registry), registry, log
 }
 
 func addStream(t *testing.T, js jetstream.JetStream) jetstream.Stream {
@@ -186,6 +187,33 @@ func TestNothingIsDialedWithoutHits(t *testing.T) {
 		}
 	}()
 	stop()
+}
+
+// A subject that no stream takes, or that refuses, is in one line until its messages are stored.
+func TestRefusedMessagesAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	broker := stack.NATS(t)
+	c, _, log := newCounts(t, broker.URL())
+	stop := c.Start()
+	await := func(want string) {
+		stack.Eventually(t, want, func() (bool, string) { return strings.Contains(log.String(), want), log.String() })
+	}
+	c.Add(usage, "pro", "a", 1)
+	await("no stream takes LIMITS_SUBJECT")
+	refusals := make(chan bool)
+	refusing, err := broker.Conn().Subscribe("hits.limits", func(m *nats.Msg) {
+		_ = m.Respond([]byte(`{"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}}`))
+		refusals <- true
+	})
+	require.NoError(t, err)
+	for range 3 {
+		<-refusals
+	}
+	require.NoError(t, refusing.Unsubscribe())
+	addStream(t, broker.JetStream())
+	await("are stored again")
+	stop()
+	require.Equal(t, 1, strings.Count(log.String(), "are not stored"), log.String())
 }
 
 // Memory is bounded. What is dropped is in the metric and in the log, and so is what the end cannot send.

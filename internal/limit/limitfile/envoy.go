@@ -215,15 +215,9 @@ var (
 )
 
 func parseDescriptor(node *yaml.Node) (Descriptor, error) {
-	fields, err := yamlfile.Fields(node, "envoy", envoyForm.Names()...)
+	fields, err := envoyForm.Read(node, "envoy")
 	if err != nil {
 		return Descriptor{}, err
-	}
-	for _, name := range []string{"domain", "descriptor"} {
-		if fields[name] == nil {
-			return Descriptor{}, yamlfile.Errorf(node.Line, "envoy: %s is missing: it needs a domain and a "+
-				"descriptor, which is a list of entries", name)
-		}
 	}
 	list := fields["descriptor"]
 	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 || len(list.Content) > MaxEntries {
@@ -232,13 +226,13 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 	}
 	d := Descriptor{Domain: fields["domain"].Value}
 	if partly := fields["partly"]; partly != nil {
-		var err error
-		if d.Partly, err = strconv.ParseBool(partly.Value); err != nil {
+		var ok bool
+		if d.Partly, ok = yamlfile.ParseBool(partly); !ok {
 			return Descriptor{}, yamlfile.Errorf(partly.Line, "partly: %q: must be true or false", partly.Value)
 		}
 	}
 	if reserve := fields["reserve"]; reserve != nil {
-		hits, err := yamlfile.Fields(reserve, "reserve", reserveForm.Names()...)
+		hits, err := reserveForm.Read(reserve, "reserve")
 		if err != nil {
 			return Descriptor{}, err
 		}
@@ -247,12 +241,9 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 		}
 	}
 	for _, item := range list.Content {
-		entry, err := yamlfile.Fields(item, "an entry of descriptor", entryForm.Names()...)
+		entry, err := entryForm.Read(item, "an entry of descriptor")
 		if err != nil {
 			return Descriptor{}, err
-		}
-		if entry["key"] == nil {
-			return Descriptor{}, yamlfile.Errorf(item.Line, "key: missing: an entry of descriptor needs one")
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
 		if e.As != "" && e.As != AsID && !isVariable(e.As) {

@@ -21,6 +21,8 @@ type Limit struct {
 	limit.Limit
 	Key   Template // makes the key that hits are kept under
 	Envoy []Descriptor
+
+	counters []counter
 }
 
 // Set holds limits by name.
@@ -34,7 +36,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl, count and envoy"
 
 var (
-	duration = yamlfile.Matching(human.DurationPattern())
+	duration = yamlfile.MatchingText(human.DurationPattern())
 	hits     = yamlfile.Integer(1, limit.MaxHits)
 
 	limitForm = yamlfile.Form{
@@ -60,7 +62,7 @@ var (
 		{Name: "hits", Required: true, Schema: hits, Doc: "at most so many at once"},
 		{Name: "for", Required: true, Schema: duration, Doc: "then what is not spent is given back"},
 	}
-	counterName = yamlfile.Matching(limit.CounterPattern)
+	counterName = yamlfile.MatchingText(limit.CounterPattern)
 	countForm   = yamlfile.Form{
 		{Name: "allowed", Schema: counterName, Doc: "hits of allowed takes; if they are settled, the settled number"},
 		{Name: "refused", Schema: counterName, Doc: "hits of refused takes"},
@@ -98,6 +100,7 @@ func Parse(data []byte) (Set, error) {
 	}
 	out := make(Set, len(entries.Content))
 	lines := make(map[string]int, len(entries.Content))
+	var all counters
 	for _, node := range entries.Content {
 		l, line, err := parseLimit(node)
 		if err != nil {
@@ -107,20 +110,54 @@ func Parse(data []byte) (Set, error) {
 			return nil, yamlfile.Errorf(line, "name: %q is the name of the limit on line %d, too", l.Name, first)
 		}
 		out[l.Name], lines[l.Name] = l, line
+		if err := all.add(l); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
 
+// counters are what the names of counters begin with, sorted. None begins with another one, because then some
+// key of one limit would make the counter of another one's key.
+type counters []counter
+
+type counter struct {
+	prefix, field, limit string
+	name                 limit.CounterName
+	line                 int
+}
+
+// add refuses a counter that can be one of another field, or of another prefix. Limits whose counters have
+// the same field and prefix add up.
+func (c *counters) add(l *Limit) error {
+	for _, own := range l.counters {
+		i, known := slices.BinarySearchFunc(*c, own.prefix, func(a counter, prefix string) int {
+			return strings.Compare(a.prefix, prefix)
+		})
+		for _, other := range (*c)[max(0, i-1):min(i+1, len(*c))] {
+			meet := strings.HasPrefix(own.prefix, other.prefix) || strings.HasPrefix(other.prefix, own.prefix)
+			if !meet || own.prefix == other.prefix && own.field == other.field {
+				continue
+			}
+			of := ""
+			if other.limit != own.limit {
+				of = fmt.Sprintf(" of the limit %q", other.limit)
+			}
+			return yamlfile.Errorf(own.line, "count: %s: %q: must not share counters with %s%s, %q: begin neither "+
+				"with the other, such as usage.{limit}.{key} and refused.{limit}.{key}", own.field, own.name,
+				other.field, of, other.name)
+		}
+		if !known {
+			*c = slices.Insert(*c, i, own)
+		}
+	}
+	return nil
+}
+
 func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
-	fields, err := yamlfile.Fields(node, "a limit", limitForm.Names()...)
+	fields, err := limitForm.Read(node, "a limit")
 	if err != nil {
 		return nil, 0, err
-	}
-	for _, name := range []string{"name", "window", "max"} {
-		if fields[name] == nil && (name != "max" || fields["unlimited"] == nil) {
-			return nil, 0, yamlfile.Errorf(node.Line,
-				"%s: missing: a limit needs name, window, and max or unlimited", name)
-		}
 	}
 	l = &Limit{Limit: limit.Limit{
 		Name: fields["name"].Value, Policy: limit.Policy(yamlfile.Value(fields["policy"])),
@@ -142,14 +179,11 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		return nil, 0, wrong("window", err.Error())
 	}
 	if unlimited := fields["unlimited"]; unlimited != nil {
-		if l.Unlimited = unlimited.Value == "true"; !l.Unlimited {
+		if l.Unlimited, _ = yamlfile.ParseBool(unlimited); !l.Unlimited {
 			return nil, 0, wrong("unlimited", fmt.Sprintf("%q: must be true, or leave it out", unlimited.Value))
 		}
 	}
 	if most := fields["max"]; most != nil {
-		if l.Unlimited {
-			return nil, 0, wrong("max", "not together with unlimited")
-		}
 		l.Max, err = strconv.ParseInt(most.Value, 10, 64)
 		if err != nil {
 			return nil, 0, wrong("max", fmt.Sprintf("%q: must be a whole number", most.Value))
@@ -195,14 +229,9 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 }
 
 func parseShare(node *yaml.Node) (s limit.Share, err error) {
-	fields, err := yamlfile.Fields(node, "share", shareForm.Names()...)
+	fields, err := shareForm.Read(node, "share")
 	if err != nil {
 		return s, err
-	}
-	for _, field := range []string{"hits", "for"} {
-		if fields[field] == nil {
-			return s, yamlfile.Errorf(node.Line, "share: %s is missing: it needs hits and for", field)
-		}
 	}
 	s.Hits, err = strconv.ParseInt(fields["hits"].Value, 10, 64)
 	if err != nil {
@@ -218,7 +247,7 @@ func parseShare(node *yaml.Node) (s limit.Share, err error) {
 var counterPattern = regexp.MustCompile(limit.CounterPattern)
 
 func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
-	fields, err := yamlfile.Fields(node, "count", countForm.Names()...)
+	fields, err := countForm.Read(node, "count")
 	if err != nil {
 		return c, err
 	}
@@ -237,25 +266,18 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 				"usage.{limit}.{key}: at most %d bytes before {key}, a dot after {limit}, and no other braces", name,
 				field.Value, limit.MaxCounterPrefix)
 		}
-		for j, other := range names[:i] {
-			before := other.Prefix(l.Name)
-			if before != "" && (strings.HasPrefix(prefix, before) || strings.HasPrefix(before, prefix)) {
-				return c, yamlfile.Errorf(field.Line, "count: %s: %q: must not share counters with %s, %q: begin "+
-					"neither with the other, such as usage.{limit}.{key} and refused.{limit}.{key}", name, field.Value,
-					countForm[j].Name, *other)
-			}
-		}
+		l.counters = append(l.counters, counter{prefix, name, l.Name, *into, field.Line})
 	}
 	if c == (limit.Count{}) {
 		return c, yamlfile.Errorf(node.Line, "count: names no counter: must have allowed, refused, returned or "+
 			"would_refuse")
 	}
 	if unbounded := fields["unbounded"]; unbounded != nil {
-		switch is, err := strconv.ParseBool(unbounded.Value); {
-		case err != nil:
-			return c, yamlfile.Errorf(unbounded.Line, "count: unbounded: %q: must be true or false", unbounded.Value)
+		switch is, ok := yamlfile.ParseBool(unbounded); {
 		case is:
 			return c, nil
+		case !ok:
+			return c, yamlfile.Errorf(unbounded.Line, "count: unbounded: %q: must be true or false", unbounded.Value)
 		}
 	}
 	for _, v := range l.Key.Variables() {

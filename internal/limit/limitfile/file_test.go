@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/platform/yamlfile"
@@ -51,6 +52,58 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	})
+}
+
+// Counters of distinct fields, or of distinct prefixes, never meet: if a file is read, no keys make them
+// meet. If it is refused for that, some keys do.
+func TestCountersNeverMeet(t *testing.T) {
+	t.Parallel()
+	met, apart := 0, 0
+	names := rapid.SampledFrom([]string{"usage.{key}", "usage.{limit}.{key}", "usage.{limit}.refused.{key}", "{limit}.{key}", "{limit}.usage.{key}", "refused.{key}", "usage.a.{key}", "us.{key}", "usage.a.refused.b.{key}"})
+	keys := rapid.StringMatching(`(a|b|refused|usage|a:b|x)(\.(a|b|refused|usage|x)){0,3}`)
+	rapid.Check(t, func(t *rapid.T) {
+		type use struct{ field, prefix, limit, name string }
+		text, uses := "limits:\n", []use(nil)
+		for i, limitName := range []string{"a", rapid.SampledFrom([]string{"b", "a.b", "usage", "refused"}).Draw(t, "limit")} {
+			text += fmt.Sprintf("  - {name: %s, window: 1m, max: 5, count: {", limitName)
+			for _, field := range rapid.SampledFrom([][]string{{"allowed"}, {"refused"}, {"allowed", "refused"}}).Draw(t, fmt.Sprint("fields", i)) {
+				name := names.Draw(t, field)
+				text += fmt.Sprintf("%s: %q, ", field, name)
+				uses = append(uses, use{field, limit.CounterName(name).Prefix(limitName), limitName, name})
+			}
+			text += "}}\n"
+		}
+		_, err := Parse([]byte(text))
+		witness := ""
+		for i, u := range uses {
+			for _, other := range uses[:i] {
+				if u.field == other.field && u.prefix == other.prefix {
+					continue // they add up
+				}
+				for _, pair := range [][2]use{{u, other}, {other, u}} {
+					key := keys.Draw(t, "key")
+					tail, begins := strings.CutPrefix(pair[0].prefix, pair[1].prefix)
+					of := limit.CounterName(pair[0].name).Of(pair[0].limit, key)
+					if begins && of == limit.CounterName(pair[1].name).Of(pair[1].limit, tail+key) {
+						witness = of
+					}
+					if err == nil && of == limit.CounterName(pair[1].name).Of(pair[1].limit, keys.Draw(t, "other key")) {
+						t.Fatalf("%s\n%s is a counter of %v and of %v", text, of, u, other)
+					}
+				}
+			}
+		}
+		if (err != nil) != (witness != "") {
+			t.Fatalf("%s\n%v, but the counters that meet are %q", text, err, witness)
+		}
+		if err == nil {
+			apart++
+		} else {
+			met++
+		}
+	})
+	require.Positive(t, met)
+	require.Positive(t, apart)
 }
 
 func TestDescriptorFillsTheKey(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"tallyroll/internal/limit"
 )
 
 // Template makes a limit's key, as in "user:{key}" or "{ip} {header.X-Plan}". The zero Template is "{key}".
@@ -152,16 +154,19 @@ func (t Template) Fill(lookup func(variable string) (string, error)) (string, er
 	return out.String(), nil
 }
 
-// Caller returns the key that the hash tag is made of, for hits kept under a key; value returns the
-// variables' values. It depends only on what the hits are kept under, because otherwise hits of one key would
-// be in several places. Limits of one caller get the same tag where possible.
-func (l *Limit) Caller(under string, value func(variable string) (string, error)) (string, error) {
-	for _, variable := range []string{VarKey, VarIP} {
-		if l.Key.Uses(variable) {
-			return value(variable)
-		}
+// Keys returns the key that hits are kept under, and the caller's, of which the hash tag is made; value
+// returns the variables' values. The caller's depends only on the other, because otherwise hits of one key
+// would be in several places. Limits of one caller get the same tag where possible.
+func (l *Limit) Keys(value func(variable string) (string, error)) (caller, under string, err error) {
+	under, err = l.Key.Fill(value)
+	if err != nil {
+		return "", "", err
 	}
-	return under, nil
+	caller = under
+	if i := slices.IndexFunc([]string{VarKey, VarIP}, l.Key.Uses); i >= 0 {
+		caller, err = value([]string{VarKey, VarIP}[i])
+	}
+	return limit.KeyOf(caller), limit.KeyOf(under), err
 }
 
 func (t Template) String() string {

@@ -46,9 +46,9 @@ policies.concurrent = (function()
 		redis.call('PEXPIRE', key, s.window + 1)
 	end
 
-	-- give frees a slot that was acquired with this score and not renewed since.
+	-- give frees a slot; with a score, only one that was acquired with it and not renewed since.
 	function p.give(key, s, _, _, at, lease)
-		if not at or s.held ~= at then
+		if not s.held or at and s.held ~= at then
 			return 0, 0, 0
 		end
 		redis.call('ZREM', key, lease)

@@ -2,11 +2,13 @@
 --   n         its hits; a negative n was given back
 --   ttl       how long it is remembered after the take, or its last settlement (ms)
 --   at        when it counted, by the key's time (ms); 0 if those hits are gone
---   base      its hits that still count there; of a give-back: those that are still to be given back
+--   base      its hits that still count there, or are gone; of a give-back: those that are still to be given
+--             back
 --   extra     its hits that settlements added
 --   later     when they counted (ms)
 --   settled   the number it was settled with, or -1; or -2 if counters get its hits only then
---   began     what policy.began returned; if it returns something else, the key was reset or restarted since
+--   began     what policy.began returned; if it returns something else, the key was reset or restarted since;
+--             - of a policy without it
 ids = (function()
 	local i = {}
 
@@ -52,14 +54,17 @@ ids = (function()
 
 	-- settle sets how many hits a take has. Fewer are given back at their time. More are added now: they have
 	-- happened. most bounds what a key may hold; beyond it they are only reported. If the number is the same
-	-- as before, nothing changes.
+	-- as before, nothing changes. What was reset, or has left the window after it was added, does not come back:
+	-- only what is more than that is added. What is only reported is as old as the hits that leave no room for
+	-- it: a reset after it takes it along, one before it does not.
 	function i.settle(key, s, most, stamp)
 		local r = s.record
+		local reset = r.began ~= '-' and began(key, s) ~= r.began
+		if reset or r.extra > 0 and r.later <= s.now - s.window then
+			r.at, r.base, r.extra = 0, math.max(r.base, r.settled), 0
+		end
 		local base, before = math.min(r.base, s.n), math.max(0, r.settled - r.base)
 		local extra = s.n - base
-		if began(key, s) ~= r.began then
-			r.at, r.extra = 0, 0
-		end
 		local function give(n, at)
 			if n > 0 then
 				s.policy.give(key, s, n, math.huge, at, nil, true)
@@ -79,7 +84,7 @@ ids = (function()
 		if most < math.huge and r.later > s.now - s.window then
 			s.beyond = extra - r.extra
 		end
-		i.write(key, s, r.extra > 0 and stamp)
+		i.write(key, s, (r.extra > 0 or (s.beyond or 0) > 0) and stamp)
 	end
 
 	return i

@@ -1,5 +1,7 @@
 -- log: a sorted set with a member per hit. The score is the hit's date, which is never before that of the
 -- newest. Members count upwards from 10^15, so they are unique, all of the same length, and stored as integers.
+-- Before all hits is b, if a take had an id. Its score is the negative time of the first, by which settlements
+-- know the key.
 policies.log = (function()
 	local function counted(s, hits)
 		s.lower, s.count, s.upper = hits, hits, hits
@@ -40,10 +42,19 @@ policies.log = (function()
 			members[#members + 1] = string.format('%.0f', s.member + i)
 		end
 		redis.call('ZADD', key, unpack(members))
-		if left > 0 then
-			redis.call('ZREMRANGEBYRANK', key, 0, math.min(left, n + step) - 1)
+		local first = left > 0 and p.began(key) and 1 or 0
+		if left > first then
+			redis.call('ZREMRANGEBYRANK', key, first, math.min(left, first + n + step) - 1)
 		end
 		redis.call('PEXPIRE', key, s.expiry)
+	end
+
+	-- began returns what tells the key from one that was reset or restarted. With a stamp it has that at least.
+	function p.began(key, stamp)
+		if stamp then
+			redis.call('ZADD', key, 'NX', '-' .. stamp, 'b')
+		end
+		return redis.call('ZSCORE', key, 'b')
 	end
 
 	-- give removes the newest hits, or the newest of those that were counted at a time or before, or only then.

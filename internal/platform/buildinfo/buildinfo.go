@@ -22,7 +22,7 @@ import (
 // NewRegistry returns a registry with the metrics that every program has.
 func NewRegistry() *prometheus.Registry {
 	out := prometheus.NewRegistry()
-	out.MustRegister(buildInfo(), collectors.NewGoCollector(),
+	out.MustRegister(buildInfo(), certificateEnds{}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return out
 }
@@ -37,6 +37,20 @@ func buildInfo() prometheus.Collector {
 	})
 	info.Set(1)
 	return info
+}
+
+// certificateEnds collects the ends of the certificates in use.
+type certificateEnds struct{}
+
+var certificateEnd = prometheus.NewDesc("tallyroll_certificate_end_timestamp_seconds", "When a certificate in use "+
+	"ends (Unix time), by the setting that names it.", []string{"setting"}, nil)
+
+func (certificateEnds) Describe(descs chan<- *prometheus.Desc) { descs <- certificateEnd }
+
+func (certificateEnds) Collect(metrics chan<- prometheus.Metric) {
+	setting.EachCertificateEnd(func(key string, end time.Time) {
+		metrics <- prometheus.MustNewConstMetric(certificateEnd, prometheus.GaugeValue, float64(end.Unix()), key)
+	})
 }
 
 func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
@@ -57,8 +71,8 @@ func RouteProfiles(mux *http.ServeMux) {
 // Native makes a histogram native, too, for a Prometheus that asks for it: its buckets are at most 10 %
 // apart, and at most 100. Others get the classic buckets.
 func Native(opts prometheus.HistogramOpts) prometheus.HistogramOpts {
-	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = 1.1,
-		100, time.Hour
+	opts.NativeHistogramBucketFactor, opts.NativeHistogramMaxBucketNumber = 1.1, 100
+	opts.NativeHistogramMinResetDuration = time.Hour
 	return opts
 }
 

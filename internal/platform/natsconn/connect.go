@@ -1,5 +1,4 @@
-// Package natsconn connects to NATS with its settings or with a context of the nats command, and finds the
-// JetStream of another domain or account.
+// Package natsconn connects to NATS with its settings, and finds the JetStream of another domain or account.
 package natsconn
 
 import (
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/platform/cause"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/wait"
 )
@@ -82,11 +82,11 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	if n.CA != "" {
 		opts = append(opts, nats.RootCAs(n.CA))
 	}
-	if n.Cert != "" {
+	if n.Cert.File != "" {
 		pair := setting.NewReloadable("NATS_CERT and NATS_KEY", log, func() (tls.Certificate, error) {
-			return tls.LoadX509KeyPair(n.Cert, n.Key)
+			return setting.LoadPair(n.Cert, n.Key, log)
 		})
-		opts = append(opts, nats.ClientCert(n.Cert, n.Key), func(o *nats.Options) error {
+		opts = append(opts, nats.ClientCert(n.Cert.File, n.Key.File), func(o *nats.Options) error {
 			o.TLSCertCB = pair.Get
 			return nil
 		})
@@ -94,7 +94,7 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	if n.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(n.InboxPrefix))
 	}
-	return append(opts, n.context.options()...)
+	return opts
 }
 
 // ServerOf returns host:port of the connected server. The library's ConnectedUrlRedacted does not remove a
@@ -123,7 +123,6 @@ func (n Settings) ConnectLater(ctx context.Context, name string, log zerolog.Log
 
 func (n Settings) connect(ctx context.Context, name string, log zerolog.Logger, logEvery time.Duration, missing string,
 	options []nats.Option) (conn *nats.Conn, err error) {
-	n = n.complete()
 	servers := n.URL
 	if _, err := n.readLogin(); err != nil {
 		return nil, err
@@ -149,16 +148,19 @@ func (n Settings) explainRefusal(err error) error {
 		return refused
 	}
 	var refusal *setting.Error
+	var op *net.OpError
 	switch {
 	case errors.As(err, &refusal):
 		return err
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return setting.UsageError{Err: fmt.Errorf("NATS at %s refused the credentials: %w: set NATS_CREDS, NATS_NKEY, "+
-			"NATS_USER and NATS_PASSWORD, NATS_TOKEN, or a NATS_CONTEXT with one of these, or write "+
-			"nats://user:password@host in NATS_URL", n.URL, err)}
+			"NATS_USER and NATS_PASSWORD, or NATS_TOKEN, or write nats://user:password@host in NATS_URL", n.URL, err)}
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return cause.NATSNoTLS.Of(fmt.Errorf("at %s: %w", n.URL, err))
+	case errors.Is(err, io.EOF), errors.As(err, &op) && op.Op == "read" && op.Timeout():
+		return cause.NATSTLS.Of(err)
 	case errors.Is(err, nats.ErrNkeysNotSupported):
-		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY, or the "+
-			"nkey of the context", n.URL, err)}
+		return setting.UsageError{Err: fmt.Errorf("NATS at %s does not support NKeys: %w: unset NATS_NKEY", n.URL, err)}
 	case !reachable(err):
 		return &setting.Error{Key: "NATS_URL", MustBe: fmt.Sprintf("%s (at %s: %v)", natsForms, n.URL, err)}
 	}

@@ -2,6 +2,7 @@ package natsconn
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,12 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"tallyroll/internal/platform/setting"
 	"tallyroll/tests/cases"
+	"tallyroll/tests/stack"
 )
 
 // ConnectedUrlRedacted leaves tokens in: outside of this package no code may ask a
@@ -55,6 +58,21 @@ func TestNATSLoginIsReadFromTheFileOfTheURL(t *testing.T) {
 	}
 }
 
+// A server that speaks only after the TLS handshake is named as such.
+func TestServerWithHandshakeFirstIsNamed(t *testing.T) {
+	t.Parallel()
+	certificate := stack.NewCertificate(t)
+	pair, err := tls.LoadX509KeyPair(certificate.CertFile, certificate.KeyFile)
+	require.NoError(t, err)
+	broker := stack.NATS(t, func(o *server.Options) {
+		o.TLSConfig, o.TLSHandshakeFirst = &tls.Config{Certificates: []tls.Certificate{pair}}, true
+	})
+	var at Settings
+	require.NoError(t, at.URL.UnmarshalText([]byte(broker.URL())))
+	_, err = nats.Connect(*at.URL.text)
+	require.ErrorContains(t, at.explainRefusal(err), "handshake_first: auto")
+}
+
 func TestNATSURLNeverPrintsItsSecret(t *testing.T) {
 	cases.Check(t, "natsurl", func(t *testing.T, section, given string) string {
 		var s Servers
@@ -74,64 +92,6 @@ func TestNATSURLNeverPrintsItsSecret(t *testing.T) {
 		}
 		return *s.text + "\n" + s.String()
 	})
-}
-
-func TestNATSContextIsRead(t *testing.T) {
-	t.Setenv("WHERE", "/etc/nats")
-	c, err := parseContext([]byte(`{"url":"nats://u:hunter2@h:1, i","user":"u","password":"hunter2","ca":"$WHERE/ca.pem","cert":"file:///c.pem","key":"~/k.pem",
-		"tls_first":true,"nsc":"","windows_ca_certs_match":null,"color_scheme":"red","later":"","jetstream_event_prefix":"x","inbox_prefix":"_I"}`))
-	require.NoError(t, err)
-	home, err := homeDirectory()
-	require.NoError(t, err)
-	if c.servers.String() != "h:1,i" || c.user != "u" || c.password != "hunter2" || c.ca != "/etc/nats/ca.pem" || c.cert != "/c.pem" ||
-		c.key != home+"/k.pem" || !c.tlsFirst || c.inboxPrefix != "_I" {
-		t.Errorf("%+v", c)
-	}
-}
-
-func TestNATSLoginIsWhollyOfTheSettingsOrOfTheContext(t *testing.T) {
-	context := func(text string) Access {
-		c, err := parseContext([]byte(text))
-		require.NoError(t, err)
-		return Access{context: c}
-	}
-	servers := func(text string) (s Servers) {
-		require.NoError(t, s.UnmarshalText([]byte(text)))
-		return s
-	}
-	all := context(`{"url":"nats://t@c:1","token":"t","user_jwt":"j","user_seed":"s","cert":"cc","key":"ck","ca":"cca","jetstream_domain":"cd","inbox_prefix":"ci","tls_first":true}`)
-	standard := servers("nats://127.0.0.1:4222")
-
-	got := Settings{URL: standard, Access: all}.complete()
-	if *got.URL.text != "nats://t@c:1" || got.Token != "t" || got.context.jwt != "j" || got.Cert != "cc" || got.Key != "ck" || got.CA != "cca" ||
-		got.JSDomain != "cd" || got.InboxPrefix != "ci" || len(got.context.options()) != 2 {
-		t.Errorf("the context alone gives %+v, %s", got, *got.URL.text)
-	}
-	own := all
-	own.User, own.Cert, own.Key, own.JSAPIPrefix = "me", "oc", "ok", "op"
-	got = Settings{URL: standard, Access: own}.complete()
-	if *got.URL.text != "nats://c:1" || got.User != "me" || got.Token+got.context.jwt+got.context.seed != "" || got.Cert != "oc" || got.Key != "ok" ||
-		got.CA != "cca" || got.JSDomain != "" || got.JSAPIPrefix != "op" {
-		t.Errorf("with settings of its own: %+v, %s", got, *got.URL.text)
-	}
-	got = Settings{URL: servers("o"), URLGiven: true, Access: all}.complete()
-	if got.URL.String() != "o" || got.Token != "t" {
-		t.Errorf("with NATS_URL: %+v", got)
-	}
-	got = Settings{URL: servers("nats://u:p@o"), URLGiven: true, Access: all}.complete()
-	if *got.URL.text != "nats://u:p@o" || got.Token+got.context.jwt != "" || got.Cert != "cc" {
-		t.Errorf("with a user in NATS_URL: %+v", got)
-	}
-	got = Settings{URL: standard, Access: Access{Context: "no servers"}}.complete()
-	require.Equal(t, "127.0.0.1:4222", got.URL.String())
-	for text, says := range map[string]string{
-		`{"url":"nats://u:hunter2"`: "not a JSON object", `{"hunter2":"x"}`: "unknown field: supported are ca, cert, creds", `{"nsc":"hunter2"}`: `"nsc" is not supported`,
-	} {
-		_, err := parseContext([]byte(text))
-		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
 }
 
 func TestJetStreamIsAskedAtItsDomainOrPrefix(t *testing.T) {

@@ -1,11 +1,14 @@
 package natsconn
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/platform/cause"
 )
 
 // JetStream's API has other subjects than usual if it belongs to another domain (a leaf node with its own
@@ -18,7 +21,6 @@ const (
 
 // JetStream returns the JetStream of these settings.
 func (n Access) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
-	n = n.complete(false)
 	prefix := strings.TrimSuffix(n.JSAPIPrefix, ".")
 	domain, named := domainOf(prefix)
 	switch {
@@ -30,6 +32,20 @@ func (n Access) JetStream(conn *nats.Conn, opts ...jetstream.JetStreamOpt) (jets
 		return jetstream.NewWithAPIPrefix(conn, prefix, opts...)
 	}
 	return jetstream.New(conn, opts...)
+}
+
+// ExplainJetStream returns an error of JetStream with its cause, if there is no JetStream. One of another
+// account or domain may only be unreachable.
+func ExplainJetStream(js jetstream.JetStream, err error) error {
+	none := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders)
+	switch remote := DescribeRemote(js) != ""; {
+	case remote && none:
+		return errors.New("no reply: the connection to it may be closed, or NATS_JS_DOMAIN or NATS_JS_API_PREFIX " +
+			"(or the context) may be wrong")
+	case none, errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return cause.NoJetStream.Of(fmt.Errorf("%s: %w", ServerOf(js.Conn()), err))
+	}
+	return err
 }
 
 func domainOf(prefix string) (domain string, named bool) {
@@ -66,6 +82,12 @@ func DescribeRemote(js jetstream.JetStream) string {
 
 // IsImported reports whether the API is another account's.
 func IsImported(js jetstream.JetStream) bool { return js.Options().APIPrefix != "" }
+
+// IsOwn reports whether a mirror or source with this field copies a stream of its own JetStream.
+func IsOwn(js jetstream.JetStream, external *jetstream.ExternalStream) bool {
+	origin, err := OriginJetStream(js, external)
+	return err == nil && origin == js
+}
 
 // OriginJetStream returns the JetStream that has the origin of one of js's mirrors. external is the mirror's
 // own field, nil if both are in one JetStream. An error means that js's connection cannot reach it: a prefix

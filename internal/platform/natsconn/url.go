@@ -95,10 +95,6 @@ func (s Servers) String() string { return s.hosts }
 // GoString is String, because %#v would print the credentials.
 func (s Servers) GoString() string { return s.hosts }
 
-func (s Servers) hasCredentials() bool {
-	return s.Set() && *s.text != *s.withoutCredentials().text
-}
-
 type natsLogin struct{ user, password, token string }
 
 // logins returns the different credentials of the servers.
@@ -123,8 +119,8 @@ func (s Servers) withoutCredentials() Servers {
 	var servers []string
 	for entry := range strings.SplitSeq(*s.text, ",") {
 		scheme, rest, _ := strings.Cut(entry, "://")
-		servers = append(servers, scheme+"://"+rest[strings.LastIndexByte(rest, '@')+
-			1:]) // after the host there are no credentials
+		credentials := strings.LastIndexByte(rest, '@') + 1 // none are after the host
+		servers = append(servers, scheme+"://"+rest[credentials:])
 	}
 	all := strings.Join(servers, ",")
 	return Servers{text: &all, hosts: s.hosts}

@@ -36,15 +36,13 @@ func (r Refusal) Error() string {
 // changed: the message does not suit the stream.
 func (r Refusal) Lasts() bool {
 	switch {
-	case r.Code == CodeTooLarge, r.Code == 10097, // message or headers are too large
-		r.Code == 10109,                  // the stream is sealed
-		r.Code == 10111,                  // roll-ups
-		r.Code == 10165, r.Code == 10166, // TTLs of messages
-		r.Code >= 10168 && r.Code <= 10173,                // counters
-		r.Code >= 10174 && r.Code <= 10177,                // batches
-		r.Code >= 10188 && r.Code <= 10192,                // schedules
-		r.Code == 10203, r.Code == 10212, r.Code == 10223, // schedules
-		r.Code == 10227: // the header of a source
+	case r.Code == CodeTooLarge, r.Code == codeHeadersTooLarge, r.Code == codeSealed, r.Code == codeRollUp,
+		r.Code == codeTTLInvalid, r.Code == codeTTLDisabled,
+		r.Code >= codeFirstOfCounters && r.Code <= codeLastOfCounters,
+		r.Code >= codeFirstOfBatches && r.Code <= codeLastOfBatches,
+		r.Code >= codeFirstOfSchedules && r.Code <= codeLastOfSchedules,
+		r.Code == codeScheduleSource, r.Code == codeScheduler, r.Code == codeScheduleZone,
+		r.Code == codeSourceHeader:
 		return true
 	}
 	return false
@@ -53,12 +51,23 @@ func (r Refusal) Lasts() bool {
 // ErrNoStream is the refusal if nothing listens on the subject.
 var ErrNoStream = errors.New("no stream takes the subject")
 
+// Error codes of JetStream. The client's package has names for few of those that a publish gets.
 const (
-	CodeTooLarge = 10054 // the message is above the stream's max_msg_size
-	// codeWrongLast means that the subject has a message already.
-	codeWrongLast = 10071
-	// codeInProcess means that a cluster is storing a message with the same Nats-Msg-Id.
-	codeInProcess = 10158
+	CodeTooLarge        = 10054 // the message is above the stream's max_msg_size
+	codeWrongLast       = 10071 // the subject has a message already
+	codeHeadersTooLarge = 10097
+	codeSealed          = 10109 // the stream takes no message any more
+	codeRollUp          = 10111 // the stream takes no roll-ups, or not this one
+	codeInProcess       = 10158 // a cluster is storing a message with the same Nats-Msg-Id
+
+	codeTTLInvalid, codeTTLDisabled           = 10165, 10166 // of the message
+	codeFirstOfCounters, codeLastOfCounters   = 10168, 10173 // increments of the stream's counters
+	codeFirstOfBatches, codeLastOfBatches     = 10174, 10177 // atomic publish
+	codeFirstOfSchedules, codeLastOfSchedules = 10188, 10192
+
+	codeScheduleSource, codeScheduler, codeScheduleZone = 10203, 10212, 10223 // added after the other schedules
+
+	codeSourceHeader = 10227 // a header that only a source may set
 )
 
 type pubAck struct {

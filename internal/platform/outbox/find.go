@@ -9,6 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"tallyroll/internal/platform/cause"
+	"tallyroll/internal/platform/natsconn"
+	"tallyroll/internal/platform/setting"
 )
 
 const (
@@ -26,8 +30,29 @@ var (
 
 // FindStream returns the stream of a subject, which may have wildcards. It sends a message that no stream can
 // store, because it expects a stream with an impossible name: the stream refuses it and names itself. The
-// message goes through the server's mappings, as every other does.
-func FindStream(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
+// message goes through the server's mappings, as every other does. An error has its cause, if JetStream shows
+// it.
+func FindStream(ctx context.Context, js jetstream.JetStream, subject string) (string, error) {
+	stream, err := probeSubject(ctx, js.Conn(), subject)
+	bounded, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	switch {
+	case errors.Is(err, ErrNoStream):
+		_, none := js.AccountInfo(bounded)
+		if none = natsconn.ExplainJetStream(js, none); errors.As(none, new(setting.UsageError)) {
+			return "", none
+		}
+	case errors.Is(err, ErrNoAnswer):
+		name, _ := js.StreamNameBySubject(bounded, subject)
+		handle, unknown := js.Stream(bounded, name)
+		if unknown == nil && handle.CachedInfo().Config.NoAck {
+			return "", cause.NoAck.Of(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return stream, err
+}
+
+func probeSubject(ctx context.Context, conn *nats.Conn, subject string) (string, error) {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
 		if token == "*" || token == ">" {

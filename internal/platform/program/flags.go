@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"tallyroll/internal/platform/release"
 	"tallyroll/internal/platform/setting"
@@ -117,30 +117,67 @@ func (fs *FlagSet) answer(out io.Writer, about string, settings any, modes []Mod
 // modes, and the program's own flags. Flags without a text are described by the rest.
 func (fs *FlagSet) printHelp(out io.Writer, about string, settings any, modes []Mode) {
 	fmt.Fprintf(out, "%s %s\n\nSettings are environment variables:\n\n", fs.Name(), about)
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var rows [][3]string
 	for _, f := range setting.Fields(settings) {
-		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.Key, cmp.Or(f.Default, noDefault), f.Help)
+		rows = append(rows, [3]string{f.Key, f.Default, f.Help})
 	}
-	_ = tw.Flush()
+	printTable(out, rows)
 	if secrets := setting.SecretKeys(settings); len(secrets) > 0 {
-		fmt.Fprintf(out, "\nEach of %s can be given as a file instead: %s_FILE names it. It is read again for "+
-			"each use.\n", strings.Join(secrets, ", "), secrets[0])
+		text := fmt.Sprintf("Each of %s can be given as a file instead: %s_FILE names it. It is read again for each "+
+			"use.", strings.Join(secrets, ", "), secrets[0])
+		fmt.Fprintf(out, "\n%s\n", wrap("", text, 0))
 	}
 	fmt.Fprintf(out, "\nFlags: --help prints this, --version the version.\n")
 	for _, m := range modes {
-		fmt.Fprintf(out, "--%s %s\n", m.Name, m.Help)
+		fmt.Fprintln(out, wrap("", "--"+m.Name+" "+m.Help, 0))
 	}
-	before := "\n" // the first flag
+	rows = nil
 	fs.VisitAll(func(f *flag.Flag) {
 		if arg, text := flag.UnquoteUsage(f); text != "" {
-			fmt.Fprintf(tw, "%s  --%s %s\t%s\t%s\n", before, f.Name, arg, cmp.Or(f.DefValue, noDefault), text)
-			before = ""
+			rows = append(rows, [3]string{"--" + f.Name + " " + arg, f.DefValue, text})
 		}
 	})
-	_ = tw.Flush()
+	if len(rows) > 0 {
+		fmt.Fprintln(out)
+	}
+	printTable(out, rows)
 }
 
-const noDefault = "(none)"
+const (
+	helpColumns    = 110 // of --help
+	defaultColumns = 20  // a longer default shifts the line that it is on
+)
+
+// printTable prints names, defaults and what they do.
+func printTable(out io.Writer, rows [][3]string) {
+	var names, defaults int // columns
+	for i, row := range rows {
+		rows[i][1] = cmp.Or(row[1], "(none)")
+		names, defaults = max(names, len(row[0])), min(max(defaults, len(rows[i][1])), defaultColumns)
+	}
+	for _, row := range rows {
+		start := fmt.Sprintf("  %-*s  %-*s  ", names, row[0], defaults, row[1])
+		fmt.Fprintln(out, wrap(start, row[2], names+defaults+6))
+	}
+}
+
+// wrap breaks the text after start between words, and indents its further lines.
+func wrap(start, text string, indent int) string {
+	var out strings.Builder
+	line := start
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line+" "+word) <= helpColumns:
+			line += " " + word
+		default:
+			out.WriteString(line + "\n")
+			line = strings.Repeat(" ", indent) + word
+		}
+	}
+	return out.String() + line
+}
 
 // Mode is another job of a program, chosen by its first argument: --Name or --Name=value.
 type Mode struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ func Main(program string, run func(ctx context.Context) error) {
 	}()
 	err := run(ctx)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", program, describe(ctx, err))
 	}
 	os.Exit(setting.ExitCode(err))
 }
@@ -63,6 +64,14 @@ func awaitSignals(signals <-chan os.Signal, stop func()) {
 			return
 		}
 	}
+}
+
+// describe returns an error's text, in which the end of ctx is called an interrupt.
+func describe(ctx context.Context, err error) string {
+	if ctx.Err() == nil {
+		return err.Error()
+	}
+	return strings.ReplaceAll(err.Error(), ctx.Err().Error(), "interrupted")
 }
 
 // PrintLast prints the last line of a program that ends with err. It returns err, or else the print error.

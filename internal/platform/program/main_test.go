@@ -1,10 +1,14 @@
 package program
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestSignalsWithinASecondAreOne(t *testing.T) {
@@ -27,4 +31,12 @@ func TestSignalsWithinASecondAreOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestInterruptIsCalledSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := fmt.Errorf("connect to NATS: %w", context.Canceled)
+	require.Equal(t, err.Error(), describe(ctx, err))
+	cancel()
+	require.Equal(t, "connect to NATS: interrupted", describe(ctx, err))
 }

@@ -1,11 +1,12 @@
 // Package redisconn creates clients of one Redis server, a cluster, or a master behind Sentinels. They repeat
-// no command.
+// no command, and leave a server that is not the master (any more).
 package redisconn
 
 import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/cause"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/wait"
 )
@@ -31,7 +33,8 @@ type Settings struct {
 
 	IdleTimeout time.Duration `env:"REDIS_IDLE_TIMEOUT" envDefault:"3m" help:"a connection that was idle for so long is not used again: less than the idle timeout of any balancer or firewall on the way, some of which end connections without a word (Azure's after 4m, AWS's after 350s, others after 10m)"`
 
-	URLFile      setting.SecretFile `file:"REDIS_URL"` // the next connection uses its user and password; the rest is that of the start
+	// URLFile has the user and the password of the next connection. The rest is that of the start.
+	URLFile      setting.SecretFile `file:"REDIS_URL"`
 	PasswordFile setting.SecretFile `file:"REDIS_PASSWORD"`
 
 	files *redisFiles
@@ -48,22 +51,19 @@ func (r *Settings) Validate() error {
 		return &setting.Error{Key: "REDIS_PASSWORD", MustBe: "unset if REDIS_URL has a password"}
 	}
 	t := &r.TLS
-	for _, file := range []struct{ key, path string }{
-		{"REDIS_CA", t.CA}, {"REDIS_CERT", t.Cert}, {"REDIS_KEY", t.Key},
-	} {
-		if file.path != "" && r.URL.options.TLSConfig == nil {
-			return &setting.Error{Key: file.key, Value: file.path, MustBe: "unset unless REDIS_URL begins with " +
+	for _, path := range []setting.Path{t.CA, t.Cert, t.Key} {
+		if path.File != "" && r.URL.options.TLSConfig == nil {
+			return &setting.Error{Key: path.Key, Value: path.File, MustBe: "unset unless REDIS_URL begins with " +
 				"rediss: the connection would not be encrypted"}
 		}
 	}
-	if t.CA != "" {
+	if t.CA.File != "" {
 		var err error
-		if t.roots, err = (setting.Path{Key: "REDIS_CA", File: t.CA}).Pool(); err != nil {
+		if t.roots, err = t.CA.Pool(); err != nil {
 			return err
 		}
 	}
-	return setting.CheckKeyPair(setting.Path{Key: "REDIS_CERT", File: t.Cert},
-		setting.Path{Key: "REDIS_KEY", File: t.Key})
+	return setting.CheckKeyPair(t.Cert, t.Key)
 }
 
 type redisFiles struct {
@@ -76,7 +76,7 @@ func (r Settings) Logging(log zerolog.Logger) Settings {
 	r.files = &redisFiles{
 		setting.NewReloadable("file of a secret of Redis", log, r.readLogin),
 		setting.NewReloadable("REDIS_CERT and REDIS_KEY", log, func() (tls.Certificate, error) {
-			return tls.LoadX509KeyPair(r.TLS.Cert, r.TLS.Key)
+			return setting.LoadPair(r.TLS.Cert, r.TLS.Key, log)
 		}),
 	}
 	return r
@@ -112,21 +112,40 @@ func (r Settings) Client() redis.UniversalClient { return r.ClientOnConnect(nil)
 // ClientOnConnect returns a client that calls connected with each new connection before use.
 func (r Settings) ClientOnConnect(onConnect func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	o := r.Options()
-	o.OnConnect = onConnect
+	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
+		if err := setName(ctx, conn); err != nil || onConnect == nil {
+			return err
+		}
+		return onConnect(ctx, conn)
+	}
+	to := new(servers)
+	o.Dialer = to.dialer(o.TLSConfig)
 	if !o.IsClusterMode {
-		return redis.NewUniversalClient(o)
+		client := redis.NewUniversalClient(o)
+		client.AddHook(to)
+		return client
 	}
 	// By default, the client searches for the master only when a node redirects it. A dead node does not, so
 	// for a minute the client would not find its successor.
 	c := o.Cluster()
 	c.ClusterStateReloadInterval = time.Second
-	if o.DB != 0 { // clusters of Valkey 9 have several, which the library does not support
-		c.NewClient = func(node *redis.Options) *redis.Client {
-			node.DB = o.DB
-			return redis.NewClient(node)
-		}
+	c.NewClient = func(options *redis.Options) *redis.Client {
+		options.DB = o.DB // clusters of Valkey 9 have several, which the library does not support
+		node := redis.NewClient(options)
+		node.AddHook(endpoints{})
+		return node
 	}
 	return redis.NewClusterClient(c)
+}
+
+// setName names a connection, unless Redis refuses that, as to a user without the right. After any other
+// error the reply may still come, and would be taken for that of the next command.
+func setName(ctx context.Context, conn *redis.Conn) error {
+	err := conn.ClientSetName(ctx, "tallyroll").Err()
+	if errors.As(err, new(redis.Error)) {
+		return nil
+	}
+	return err
 }
 
 // Options returns options with retries off. By default, go-redis resends after a lost reply, and a resent
@@ -154,9 +173,7 @@ func (r Settings) Options() *redis.UniversalOptions {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = ioTimeout, ioTimeout, ioTimeout
 	o.ReadBufferSize, o.WriteBufferSize = 128<<10, 128<<10 // transactions of 2000 commands in few system calls
 	o.ConnMaxIdleTime = r.IdleTimeout
-	o.Dialer = dialer(o.TLSConfig)
 	o.Protocol = 2 // with RESP3 the client checks for push messages before each reply, 7 % of a worker's time
-	o.ClientName = "tallyroll"
 	return &o
 }
 
@@ -176,27 +193,49 @@ func Await(ctx context.Context, client redis.UniversalClient, log zerolog.Logger
 // to repeat. Refused credentials, certificates and rights are errors at once.
 func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) error) error {
 	return wait.Until(ctx, log, "Redis", func(ctx context.Context) error {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if refused := setting.RefusedCertificate(err, "Redis"); refused != nil {
-			return refused
-		}
-		switch {
-		case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused the database of REDIS_URL: %w: use one that it "+
-				"has, or leave it out", err)}
-		case redis.IsAuthError(err):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused the credentials: %w: put user and password into "+
-				"REDIS_URL, or the password into REDIS_PASSWORD", err)}
-		case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
-			redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
-			return setting.UsageError{Err: fmt.Errorf("Redis refused a command: %w: give the user of REDIS_URL the "+
-				"rights in docs/delivery.md, and rename no command", err)}
+		return Explain(try(ctx))
+	})
+}
+
+// Explain returns an error with its cause, if that is known. What waiting does not mend is permanent.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if refused := setting.RefusedCertificate(err, "Redis"); refused != nil {
+		return refused
+	}
+	switch {
+	case redis.HasErrorPrefix(err, "SELECT is not allowed"), redis.HasErrorPrefix(err, "DB index is out of range"):
+		return cause.RedisDatabase.Of(err)
+	case redis.IsAuthError(err):
+		return cause.RedisLogin.Of(err)
+	case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
+		redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
+		return cause.RedisRights.Of(err)
+	}
+	return err
+}
+
+// endpoints explains the answer of a cluster whose nodes announce no address, which the library takes for
+// that of a missing key.
+type endpoints struct{}
+
+func (endpoints) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (endpoints) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == redis.Nil && cmd.Name() == "cluster" {
+			err = cause.RedisEndpoint.Of(errors.New("no host in the reply to CLUSTER SLOTS"))
+			cmd.SetErr(err)
 		}
 		return err
-	})
+	}
+}
+
+func (endpoints) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 func ping(ctx context.Context, client redis.UniversalClient) error {

@@ -126,9 +126,9 @@ func parseRedisURL(text string) (*redis.UniversalOptions, error) {
 
 // TLS holds how the client checks the servers of a rediss URL, and its own certificate.
 type TLS struct {
-	CA   string `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
-	Cert string `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`
-	Key  string `env:"REDIS_KEY" help:"the private key of REDIS_CERT (PEM)"`
+	CA   setting.Path `env:"REDIS_CA" help:"with rediss: a PEM file of the authorities that sign the servers' certificates (default: the system's)"`
+	Cert setting.Path `env:"REDIS_CERT" help:"this client's certificate (PEM), with REDIS_KEY: redis-server asks for one unless it has tls-auth-clients no"`
+	Key  setting.Path `env:"REDIS_KEY" help:"the private key of REDIS_CERT (PEM)"`
 
 	roots *x509.CertPool // of CA; nil for the system's
 }
@@ -140,7 +140,7 @@ func (t TLS) apply(config *tls.Config, pair *setting.Reloadable[tls.Certificate]
 	}
 	config = config.Clone()
 	config.RootCAs = t.roots
-	if t.Cert != "" {
+	if t.Cert.File != "" {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			now, err := pair.Get()
 			return &now, err

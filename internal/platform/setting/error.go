@@ -3,7 +3,6 @@ package setting
 import (
 	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -84,14 +83,6 @@ func ExitCode(err error) int {
 		return ExitUsage
 	}
 	return ExitFailure
-}
-
-// CheckAddress refuses a setting that is not an address to listen on.
-func CheckAddress(key, value string) error {
-	if _, _, err := net.SplitHostPort(value); err != nil {
-		return &Error{Key: key, Value: value, MustBe: "host:port"}
-	}
-	return nil
 }
 
 // Most is a setting that is an upper bound.

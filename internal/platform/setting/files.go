@@ -3,6 +3,7 @@ package setting
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +27,11 @@ type Files struct {
 // NewFiles calls counted once per File, and what it returns with the outcome of each reload.
 func NewFiles(log zerolog.Logger, counted func(what string) func(error)) *Files {
 	return &Files{log: log, counted: counted}
+}
+
+// UseCertificate is UseCertificate with the log of the files.
+func (f *Files) UseCertificate(key string, certificate tls.Certificate) {
+	UseCertificate(key, certificate, f.log)
 }
 
 type reloader interface {
@@ -65,7 +71,17 @@ func (f *Files) Reload() {
 }
 
 // Path is a setting that names a file.
-type Path struct{ Key, File string }
+type Path struct {
+	Key  string `env:"-"`
+	File string `env:"-"`
+}
+
+func (s *Path) SetKey(key string) { s.Key = key }
+
+func (s *Path) UnmarshalText(text []byte) error {
+	s.File = string(text)
+	return nil
+}
 
 const maxFile = 4 << 20 // bytes
 

@@ -2,10 +2,14 @@ package setting
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -163,4 +167,52 @@ func TestFileThatCannotBeUsedEndsTheStart(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+}
+
+// lineWriter receives lines of a log, each with its own copy.
+type lineWriter chan<- []byte
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w <- slices.Clone(line)
+	return len(line), nil
+}
+
+// A certificate is logged 14 days before its end and at its end, unless it was replaced.
+func TestEndOfACertificateIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		certificateEnds.Clear() // of the round before
+		lines := make(chan []byte, 9)
+		log := zerolog.New(lineWriter(lines))
+		use := func(key string, left time.Duration) {
+			UseCertificate(key, tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(left)}}, log)
+		}
+		const day = 24 * time.Hour
+		logged := func(after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			var got []string
+			for len(lines) > 0 {
+				var one struct{ Level, Setting string }
+				require.NoError(t, json.Unmarshal(<-lines, &one))
+				got = append(got, one.Level+" "+one.Setting)
+			}
+			require.Equal(t, want, got)
+		}
+		use("A", 20*day)
+		use("A", 20*day) // read again
+		use("B", 20*day)
+		logged(6*day - 1)
+		use("B", 20*day)
+		logged(1, "warn A")
+		use("C", 13*day)
+		logged(0, "warn C")
+		use("D", -day)
+		logged(0, "error D")
+		logged(6*day, "warn B")
+		logged(8*day, "error C", "error A")
+		ends := map[string]time.Duration{}
+		EachCertificateEnd(func(key string, end time.Time) { ends[key] = time.Until(end) })
+		require.Equal(t, map[string]time.Duration{"A": 0, "B": 6*day - 1, "C": -day, "D": -15 * day}, ends)
+	})
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // CheckKeyPair checks that a certificate and its private key match, or are both missing.
@@ -19,6 +23,56 @@ func CheckKeyPair(cert, key Path) error {
 			MustBe: fmt.Sprintf("a PEM certificate that belongs to the key in %s (%v)", key.Key, err)}
 	}
 	return nil
+}
+
+// certificateEnds has the time.Time at which the certificates in use end, by their settings.
+var certificateEnds sync.Map
+
+// EachCertificateEnd calls yield with each certificate in use: the setting that names it, and when it ends.
+func EachCertificateEnd(yield func(key string, end time.Time)) {
+	certificateEnds.Range(func(key, end any) bool {
+		yield(key.(string), end.(time.Time))
+		return true
+	})
+}
+
+// warnBefore is how long before the end of a certificate its program begins to warn.
+const warnBefore = 14 * 24 * time.Hour
+
+// UseCertificate notes the end of a certificate that a setting names. It logs the end when it comes, and
+// warnBefore it.
+func UseCertificate(key string, certificate tls.Certificate, log zerolog.Logger) {
+	end := certificate.Leaf.NotAfter
+	if was, _ := certificateEnds.Swap(key, end); was == end {
+		return
+	}
+	warn := func() {
+		switch now, _ := certificateEnds.Load(key); {
+		case now != end: // it was replaced
+		case time.Now().Before(end):
+			log.Warn().Str("setting", key).Time("until", end).Msg("a certificate ends soon: replace it")
+		default:
+			log.Error().Str("setting", key).Time("until", end).Msg("a certificate has ended: replace it")
+		}
+	}
+	left := time.Until(end)
+	if left <= warnBefore {
+		warn()
+	}
+	for _, pause := range []time.Duration{left - warnBefore, left} {
+		if pause > 0 {
+			time.AfterFunc(pause, warn)
+		}
+	}
+}
+
+// LoadPair loads a certificate and its key, and notes the certificate's end.
+func LoadPair(cert, key Path, log zerolog.Logger) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(cert.File, key.File)
+	if err == nil {
+		UseCertificate(cert.Key, pair, log)
+	}
+	return pair, err
 }
 
 // BothOrNeither checks that a certificate and its key are both given, or both missing.

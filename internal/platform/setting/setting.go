@@ -26,11 +26,15 @@ type validator interface{ Validate() error }
 // *Error. Variables given as KEY=value override the environment. A setting tagged `secret:"true"` can
 // also be given as a file, by its name with _FILE. A bool tagged `given:"KEY"` is set if KEY is in the
 // environment, one tagged `emptied:"KEY"` if it is there and empty; a SecretFile tagged `file:"KEY"` if KEY
-// was read from a file. `unknown` gets variables that look like settings but are not.
+// was read from a file. `unknown` gets variables that look like settings but are not. A type with SetKey gets
+// the name of its setting.
+//
+// Several programs can share a struct: where one has it as a field, `envPrefix:"QUERY_"` comes before its
+// variables, and replaces {} in their help. For its variable ADDR, `ADDR.default` and `ADDR.help` there take
+// precedence over the tags of the struct.
 func Parse(settings any, override ...string) error {
 	environment := env.ToMap(append(os.Environ(), override...))
 	options := env.Options{
-		Environment: environment,
 		FuncMap: map[reflect.Type]env.ParserFunc{
 			reflect.TypeFor[time.Duration](): func(text string) (any, error) { return ParseDuration(text) },
 		},
@@ -39,17 +43,32 @@ func Parse(settings any, override ...string) error {
 	if err != nil {
 		return err
 	}
+	options.Environment = maps.Clone(environment)
+	for _, f := range Fields(settings) {
+		if environment[f.Key] == "" {
+			options.Environment[f.Key] = f.Default
+		}
+	}
 	if err := env.ParseWithOptions(settings, options); err != nil {
 		return settingError(settings, err, environment, files)
 	}
-	return finish(reflect.ValueOf(settings).Elem(), environment, files, unknownSettings(settings, environment))
+	return finish(reflect.ValueOf(settings).Elem(), "", environment, files, unknownSettings(settings, environment))
 }
 
-// finish fills the fields tagged `given`, `emptied`, `file` and `unknown`, and validates.
-func finish(s reflect.Value, environment map[string]string, files map[string]SecretFile, unknown []Unknown) error {
+// named is the type of a setting whose errors have the setting's name.
+type named interface{ SetKey(key string) }
+
+// finish names the fields that are named, fills those tagged `given`, `emptied`, `file` and `unknown`, and
+// validates.
+func finish(s reflect.Value, prefix string, environment map[string]string, files map[string]SecretFile,
+	unknown []Unknown) error {
 	for f, v := range s.Fields() {
 		switch {
 		case !f.IsExported():
+		case f.Tag.Get("env") != "":
+			if n, ok := v.Addr().Interface().(named); ok {
+				n.SetKey(prefix + f.Tag.Get("env"))
+			}
 		case f.Tag.Get("given") != "":
 			v.SetBool(environment[f.Tag.Get("given")] != "") // the library, too, treats an empty variable as missing
 		case f.Tag.Get("emptied") != "":
@@ -59,8 +78,8 @@ func finish(s reflect.Value, environment map[string]string, files map[string]Sec
 			v.Set(reflect.ValueOf(files[f.Tag.Get("file")]))
 		case f.Tag.Get("unknown") != "":
 			v.Set(reflect.ValueOf(unknown))
-		case f.Tag.Get("env") == "" && f.Type.Kind() == reflect.Struct:
-			if err := finish(v, environment, files, unknown); err != nil {
+		case f.Type.Kind() == reflect.Struct:
+			if err := finish(v, prefix+f.Tag.Get("envPrefix"), environment, files, unknown); err != nil {
 				return err
 			}
 		}
@@ -121,20 +140,22 @@ type Field struct {
 }
 
 // Fields returns the settings of the struct that settings points to, inner ones included.
-func Fields(settings any) []Field { return fieldsOf(reflect.TypeOf(settings).Elem()) }
+func Fields(settings any) []Field { return fieldsOf(reflect.TypeOf(settings).Elem(), "", "") }
 
-func fieldsOf(t reflect.Type) []Field {
+// fieldsOf returns the settings of a struct. outer is the tag of the field that has it.
+func fieldsOf(t reflect.Type, prefix string, outer reflect.StructTag) []Field {
 	var out []Field
 	for f := range t.Fields() {
-		key, _, _ := strings.Cut(f.Tag.Get("env"), ",")
-		switch {
-		case key != "":
+		switch own := f.Tag.Get("env"); {
+		case own != "":
+			help := cmp.Or(outer.Get(own+".help"), f.Tag.Get("help"))
 			out = append(out, Field{
-				name: f.Name, typ: f.Type, Key: key, Default: f.Tag.Get("envDefault"), Help: f.Tag.Get("help"),
-				secret: f.Tag.Get("secret") == "true",
+				name: f.Name, typ: f.Type, Key: prefix + own,
+				Default: cmp.Or(outer.Get(own+".default"), f.Tag.Get("envDefault")),
+				Help:    strings.ReplaceAll(help, "{}", prefix), secret: f.Tag.Get("secret") == "true",
 			})
 		case f.Type.Kind() == reflect.Struct:
-			out = append(out, fieldsOf(f.Type)...)
+			out = append(out, fieldsOf(f.Type, prefix+f.Tag.Get("envPrefix"), f.Tag)...)
 		}
 	}
 	return out

@@ -82,6 +82,31 @@ func TestSettingsAreParsedWithDefaultsAndValidated(t *testing.T) {
 	}
 }
 
+type sharedSettings struct {
+	Addr string `env:"ADDR" envDefault:"nowhere" help:"where {} listens"`
+	File Path   `env:"FILE" help:"of {}ADDR"`
+}
+
+// A struct that programs share has each program's prefix, and the defaults and help of its tags.
+func TestSharedSettingsBeginWithTheProgramsPrefix(t *testing.T) {
+	var s struct {
+		One sharedSettings `envPrefix:"ONE_" ADDR.default:"here"`
+		Two sharedSettings `envPrefix:"TWO_" FILE.help:"a file besides {}ADDR"`
+	}
+	t.Setenv("TWO_ADDR", "there")
+	require.NoError(t, Parse(&s, "TWO_FILE=/f"))
+	require.Equal(t, sharedSettings{"here", Path{"ONE_FILE", ""}}, s.One)
+	require.Equal(t, sharedSettings{"there", Path{"TWO_FILE", "/f"}}, s.Two)
+	var got []string
+	for _, f := range Fields(&s) {
+		got = append(got, f.Key+"|"+f.Default+"|"+f.Help)
+	}
+	require.Equal(t, []string{
+		"ONE_ADDR|here|where ONE_ listens", "ONE_FILE||of ONE_ADDR",
+		"TWO_ADDR|nowhere|where TWO_ listens", "TWO_FILE||a file besides TWO_ADDR",
+	}, got)
+}
+
 type secretSettings struct {
 	Word     string     `env:"TEST_WORD" secret:"true"`
 	Given    bool       `given:"TEST_WORD"`

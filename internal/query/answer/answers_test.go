@@ -161,7 +161,6 @@ func (s *script) commit() {
 		return
 	}
 	ctx, layout := s.t.Context(), layoutOf(s.t, s.tiers)
-	layout.Sparse = s.sparse
 	require.NoError(s.t, s.rig.store.EnsureLayout(ctx, layout))
 	s.seq++
 	for name, cursor := range s.streams {

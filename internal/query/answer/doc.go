@@ -1,6 +1,6 @@
 // Package answer answers questions about counters: a question in, an answer out. It has no handlers,
 // listeners or goroutines. Each question has a file. input.go checks what they have in common, source.go
-// reads Redis, and forms.go has the forms of the numbers.
+// reads Redis, forms.go has the forms of the numbers, and format.go chooses between JSON and tables.
 //
 //   - An answer is read from Redis per request, totals in one round trip. Only Erase changes anything there.
 //   - Every total has bounds, and every answer the moment up to which it is whole (as_of). A window that

@@ -23,10 +23,10 @@ const eraseTimeout = 30 * time.Second
 type EraseParams struct {
 	Key     string     `query:"key" hint:"name" doc:"The counter to erase." example:"shop.cart"`
 	Prefix  string     `query:"prefix" hint:"name" doc:"In place of key: erase all counters whose names begin like this." example:"shop."`
-	Confirm api.Number `query:"confirm" hint:"how many counters begin with prefix, as GET /v1/counters lists them" doc:"With prefix: how many counters begin like this, as GET /v1/counters lists them. With any other number nothing is erased." example:"12"`
+	Confirm api.Number `query:"confirm" hint:"how many counters may begin with prefix" doc:"With prefix: how many counters may begin like this, as GET /v1/counters lists them. If there are more, nothing is erased." example:"12"`
 }
 
-const confirmHint = "how many counters begin with prefix, as GET /v1/counters lists them"
+const confirmHint = "how many counters may begin with prefix, as GET /v1/counters lists them"
 
 // EraseAnswer is what an erasure has done.
 type EraseAnswer struct {
@@ -69,7 +69,7 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 	if err != nil {
 		return out, err
 	}
-	if int64(there) != confirmed {
+	if int64(there) > confirmed {
 		return out, NotConfirmedProblem(p.Prefix, there, confirmed)
 	}
 	for next := ""; ; {
@@ -82,7 +82,7 @@ func (d *Service) Erase(ctx context.Context, p *EraseParams) (out EraseAnswer, e
 	}
 }
 
-// NotConfirmedProblem is the 409 if the number of counters is not the confirmed one.
+// NotConfirmedProblem is the 409 if there are more counters than confirmed.
 func NotConfirmedProblem(prefix string, there int, confirmed int64) *web.Problem {
 	return web.NewProblem(http.StatusConflict, fmt.Sprintf("%d counters begin with %s, and confirm is %d: nothing "+
 		"is erased", there, web.Excerpt(prefix), confirmed)).OfKind(web.NotConfirmed)

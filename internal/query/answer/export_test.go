@@ -11,30 +11,6 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-// A token says what it was made of, and one that lacks a part says nothing.
-func TestTokenSaysWhatItWasMadeOf(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		step := rapid.Int64Range(1, 1<<40).Draw(t, "step")
-		from := rapid.Int64Range(0, 1000).Draw(t, "from") * step
-		want := token{
-			Version: tokenVersion, Namespace: rapid.String().Draw(t, "namespace"), Prefix: rapid.String().Draw(t, "prefix"),
-			From: from, To: from + step*rapid.Int64Range(0, 9).Draw(t, "steps"),
-			Step: step, Cut: rapid.Bool().Draw(t, "cut"), Counter: rapid.String().Draw(t, "counter"), Inside: rapid.Int64().Draw(t, "inside"),
-		}
-		text := want.String()
-		if got, ok := parseToken(text); !ok || got != want {
-			t.Fatalf("%+v from %+v", got, want)
-		}
-		at := rapid.IntRange(0, len(text)-1).Draw(t, "at")
-		for _, other := range []string{text[:at], text[at+1:], text[:at] + "_" + text[at:]} {
-			if got, ok := parseToken(other); ok && other != text {
-				t.Fatalf("%q is %+v", other, got)
-			}
-		}
-	})
-}
-
 // A row is read again as it was, whatever the name.
 func TestExportedRowIsReadAsItWas(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ type Total struct {
 	To            time.Time    `json:"to" doc:"The end of the window, not included." example:"2026-11-21T10:00:00Z"`
 	Total         int64        `json:"total" doc:"The hits in the window. If its start cuts a cell, that cell counts in proportion to the time inside, rounded." example:"1234"`
 	Lower         int64        `json:"lower" doc:"There were at least this many hits: without the cell that is cut. The truth is between lower and upper." example:"1229"`
-	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if it is unknown: the window ends more than 5 seconds after as_of, so no worker has counted lately." example:"1241"`
+	Upper         window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits: with the whole of the cell that is cut. Null if it is unknown: the window ends more than 5 seconds after as_of, so no worker has counted lately; or a cell has 2⁶² hits or more, which it cannot count." example:"1241"`
 	Cell          string       `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
 	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
@@ -47,7 +47,7 @@ type SumGroup struct {
 	Counters int          `json:"counters" doc:"How many counters have hits in the window, or may have some." example:"12"`
 	Total    int64        `json:"total" doc:"The sum of their totals." example:"1234"`
 	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
-	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if that of the sum is." example:"1241"`
+	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if it is unknown." example:"1241"`
 }
 
 // TotalOf returns the public form of an answer that is whole up to asOf. windowText is empty for a range.

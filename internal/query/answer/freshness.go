@@ -26,6 +26,15 @@ func (p *AgeParams) condition(afterParam string, after []string) (fresh.Conditio
 	return fresh.Names{After: afterParam, MaxAge: "max_age", Wait: "wait"}.Parse(after, p.MaxAge, p.Wait)
 }
 
+// conditional is implemented by parameters that may have the answer wait for a condition, and aboutCounters
+// by those that name counters, of which only the shards have to be so far.
+type (
+	conditional interface {
+		Condition() (fresh.Condition, error)
+	}
+	aboutCounters interface{ Input() *Input }
+)
+
 type holdKey struct{}
 
 // hold is what a request waits for before Read reads for it first.
@@ -40,9 +49,7 @@ type hold struct {
 // it returns afterwards. Errors are for the client.
 func Hold(ctx context.Context, w *fresh.Watcher, part string, params any,
 	waits func() (resume func())) (context.Context, error) {
-	p, ok := params.(interface {
-		Condition() (fresh.Condition, error)
-	})
+	p, ok := params.(conditional)
 	if !ok {
 		return ctx, nil
 	}
@@ -50,7 +57,7 @@ func Hold(ctx context.Context, w *fresh.Watcher, part string, params any,
 	if err != nil || c.IsZero() {
 		return ctx, web.InputProblem(err, part)
 	}
-	if about, ok := params.(interface{ Input() *Input }); ok {
+	if about, ok := params.(aboutCounters); ok {
 		c.Counters = about.Input().Keys
 	}
 	c.Waits = waits

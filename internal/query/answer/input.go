@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/calendar"
@@ -81,12 +83,12 @@ func (in *Input) totalPeriods(maxKeys int) ([]period, error) {
 		return nil, err
 	}
 	switch {
-	case in.group != "" && in.prefix == "":
+	case in.group != "" && in.prefix == "" && !in.all:
 		return nil, web.BadInput("group", "only with prefix: only sums over names have groups")
 	case len(in.Windows) > 0:
 		return in.Periods()
-	case in.tz != "":
-		return nil, web.BadInput("tz", "only for the windows %s", calendar.WindowHint)
+	case in.tz != "" && !in.hasDate():
+		return nil, web.BadInput("tz", "only for dates, and the windows %s", calendar.WindowHint)
 	case in.from != "":
 		return in.rangePeriod()
 	case in.to != "":
@@ -158,9 +160,9 @@ func (in *Input) readStep(q *window.SeriesQuestion) error {
 		q.Steps = steps
 		return nil
 	}
-	if in.tz != "" && !in.hasCalendarWindow() {
-		return web.BadInput("tz", "only for the steps %s, and the windows %s: all others are the same in every zone",
-			calendar.StepHint, calendar.WindowHint)
+	if in.tz != "" && !in.hasCalendarWindow() && !in.hasDate() {
+		return web.BadInput("tz", "only for dates, the steps %s, and the windows %s: all others are the same in "+
+			"every zone", calendar.StepHint, calendar.WindowHint)
 	}
 	if in.step == "" {
 		return nil
@@ -205,7 +207,7 @@ func (in *Input) Periods() ([]period, error) {
 		return nil, web.BadInput(in.WindowsParam, "%d windows in one request: at most %d are allowed", len(in.Windows),
 			maxWindows)
 	}
-	to, err := parseEnd("at", in.at)
+	to, err := in.parseEnd("at", in.at)
 	if err != nil {
 		return nil, err
 	}
@@ -229,8 +231,8 @@ func (in *Input) Periods() ([]period, error) {
 		}
 		periods[i] = period{text, window.Span{Length: length, To: to}}
 	}
-	if in.tz != "" && !anyCalendar {
-		return nil, web.BadInput("tz", "only for the windows %s: all windows of this request are durations",
+	if in.tz != "" && !anyCalendar && !in.hasDate() {
+		return nil, web.BadInput("tz", "only for dates, and the windows %s: all windows of this request are durations",
 			calendar.WindowHint)
 	}
 	return periods, nil
@@ -246,11 +248,11 @@ func (in *Input) rangePeriod() ([]period, error) {
 
 // rangeSpan returns the span from–to. Without from, it has the default length; without to, it ends now.
 func (in *Input) rangeSpan(byDefault time.Duration) (window.Span, error) {
-	to, err := parseEnd("to", in.to)
+	to, err := in.parseEnd("to", in.to)
 	if err != nil || in.from == "" {
 		return window.Span{Length: byDefault, To: to}, err
 	}
-	from, err := in.from.Milli("from")
+	from, err := in.milli("from", in.from)
 	if err != nil {
 		return window.Span{}, err
 	}
@@ -274,7 +276,7 @@ func (in *Input) explain(err error, periods ...period) error {
 	var ahead *window.AheadError
 	param := "from"
 	switch {
-	case errors.Is(bad, window.ErrNoUniques), errors.Is(bad, window.ErrNoSum):
+	case errors.Is(bad, window.ErrNoUniques):
 		return web.NewProblem(http.StatusBadRequest, bad.Error())
 	case errors.As(bad, &ahead) && p.Window == "":
 		param = "to"
@@ -286,12 +288,24 @@ func (in *Input) explain(err error, periods ...period) error {
 	return web.BadInput(param, "%v", bad).Problem(in.Part)
 }
 
-func parseEnd(param string, m api.Moment) (int64, error) {
+func (in *Input) parseEnd(param string, m api.Moment) (int64, error) {
 	if m == "" {
 		return window.Now, nil
 	}
-	return m.Milli(param)
+	return in.milli(param, m)
 }
+
+// milli parses a moment. A date begins at midnight in tz.
+func (in *Input) milli(param string, m api.Moment) (int64, error) {
+	zone, err := in.zone()
+	if err != nil {
+		return 0, err
+	}
+	return m.Milli(param, func(date time.Time) int64 { return calendar.FirstMoment(date, zone) })
+}
+
+// hasDate reports whether a moment is a date, and so depends on tz.
+func (in *Input) hasDate() bool { return in.at.IsDate() || in.from.IsDate() || in.to.IsDate() }
 
 func (in *Input) checkSum() error {
 	if len(in.Keys) > 0 {
@@ -314,6 +328,15 @@ func (in *Input) withPrefix(prefix *string) *Input {
 		in.prefix, in.all = *prefix, *prefix == ""
 	}
 	return in
+}
+
+// anyCounter returns a name that the caller may ask about, in place of a sum's counters: for the ranges, and
+// for what may be wrong with the periods.
+func (in *Input) anyCounter(ctx context.Context) []string {
+	if in.prefix != "" {
+		return []string{in.prefix}
+	}
+	return slices.Concat(access.From(ctx).Prefixes(), []string{othersKey})[:1]
 }
 
 // counters returns the counters of a question about no sum over names.

@@ -131,26 +131,16 @@ func (d *Service) probeNames(ctx context.Context, prefix string, most int) ([]st
 	if err := api.CheckKey("prefix", prefix); err != nil {
 		return nil, err
 	}
-	var out []string
-	for after := ""; ; {
-		found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) {
-			return d.Reader.Names(ctx, read.NamesQuestion{Prefix: prefix, After: after, Limit: most + 1 - len(out)})
-		})
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found.Counters...)
-		if len(out) > most {
-			return nil, web.TooMuchInput("prefix",
-				"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): "+
-					"use a longer prefix, top, or fewer windows",
-				most, web.Excerpt(prefix), d.MaxProbe)
-		}
-		if found.Next == "" {
-			return out, nil
-		}
-		after = found.Next
+	found, err := read.AllNames(ctx, func(ctx context.Context, q read.NamesQuestion) (read.Names, error) {
+		return Read(ctx, d.Redis, func(ctx context.Context) (read.Names, error) { return d.Reader.Names(ctx, q) })
+	}, read.NamesQuestion{Prefix: prefix}, most)
+	if err == nil && len(found.Counters) > most {
+		err = web.TooMuchInput("prefix",
+			"more than %d counters begin with %s: at most %d totals are allowed in one answer (QUERY_MAX_PROBE): "+
+				"use a longer prefix, top, or fewer windows",
+			most, web.Excerpt(prefix), d.MaxProbe)
 	}
+	return found.Counters, err
 }
 
 func tooManyTotals(asked, most int) error {

@@ -44,6 +44,7 @@ func newRig(t testing.TB, url string) *rig {
 	t.Helper()
 	client := stack.ProgramClient(t, url)
 	r := &rig{client: client, store: schema.NewStore(client, apitest.Namespace), now: today}
+	r.store.MaxLogBytes = 1 // hits are in hashes alone, as those of a busy counter
 	stack.WatchClock(client).Hold(&r.now)
 	r.reader = read.NewReader(r.store)
 	r.reader.Local = func() time.Time { return r.now }
@@ -74,12 +75,10 @@ func (r *rig) count(t testing.TB, tiers string, hits []apitest.Sample) {
 	apitest.Commit(t, r.store, layout, r.now, 1, hits)
 }
 
-// layoutOf returns the layout of the other tests without sparse logs, so that hits are in hashes alone, and
-// with other tiers if tiers is not empty.
+// layoutOf returns the layout of the other tests, with other tiers if tiers is not empty.
 func layoutOf(t testing.TB, tiers string) window.Layout {
 	t.Helper()
 	layout := apitest.Layout(t)
-	layout.Sparse = false
 	if tiers != "" {
 		var err error
 		layout.Tiers, err = window.ParseTiers(tiers)
@@ -126,13 +125,7 @@ func handlerOf(d *answer.Service) http.Handler {
 	api.AnswerBody(a, on("POST", "/v1/uniques"), func(ctx context.Context, b *answer.UniquesBody) (*output, error) { return uniques(ctx, b.Input()) })
 	api.AnswerQuery(a, on("GET", "/v1/series"), func(ctx context.Context, p *answer.SeriesParams) (*api.RawOutput, error) {
 		lines, err := d.Series(ctx, p.Input())
-		switch {
-		case err != nil:
-			return nil, err
-		case p.Format == "csv":
-			return &api.RawOutput{Body: lines.CSV()}, nil
-		}
-		return &api.RawOutput{Body: append(api.Encode(lines.JSON()), '\n')}, nil
+		return inFormat(p.Format, &lines, err)
 	})
 	api.AnswerBody(a, on("POST", "/v1/series"), func(ctx context.Context, b *answer.SeriesBody) (*output, error) {
 		lines, err := d.Series(ctx, b.Input())
@@ -143,18 +136,14 @@ func handlerOf(d *answer.Service) http.Handler {
 	})
 	api.AnswerQuery(a, on("GET", "/v1/top"), func(ctx context.Context, p *answer.TopParams) (*api.RawOutput, error) {
 		top, err := d.Top(ctx, web.InQuery, &p.TopQuestion)
-		switch {
-		case err != nil:
-			return nil, err
-		case p.Format == "csv":
-			return &api.RawOutput{Body: top.CSV(p.Group != "")}, nil
-		}
-		return &api.RawOutput{Body: append(api.Encode(top), '\n')}, nil
+		return inFormat(p.Format, &top, err)
 	})
 	api.AnswerQuery(a, on("GET", "/v1/counters"), api.OverHTTP(d.Counters))
 	api.AnswerQuery(a, on("DELETE", "/v1/counters"), jsonOf(func(ctx context.Context, p *answer.EraseParams) (any, error) { return d.Erase(ctx, p) }))
 	api.AnswerQuery(a, on("GET", "/v1/about"), jsonOf(func(ctx context.Context, _ *api.NoParams) (any, error) {
-		return d.About(ctx, answer.Features{NATS: true})
+		about, err := d.About(ctx, answer.Features{NATS: true})
+		about.TimeZones = "2026f of /usr/share/zoneinfo" // not this machine's
+		return about, err
 	}))
 	api.AnswerQuery(a, on("GET", "/probe"), func(ctx context.Context, p *answer.ProbeParams) (*api.RawOutput, error) {
 		text, err := d.Probe(ctx, p)
@@ -165,11 +154,20 @@ func handlerOf(d *answer.Service) http.Handler {
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Resume", e.Token())
 		return e.Write(r.Context(), func(part []byte) error { _, err := w.Write(part); return err })
 	}
 	api.HandleQuery[answer.ExportParams, huma.StreamResponse](a, on("GET", "/v1/export"), export)
 	return apitest.BufferBodies(mux)
+}
+
+func inFormat(format string, found answer.Table, err error) (*api.RawOutput, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case format == answer.CSV.Name:
+		return &api.RawOutput{Body: found.CSV()}, nil
+	}
+	return &api.RawOutput{Body: append(api.Encode(found.JSON()), '\n')}, nil
 }
 
 type output = api.JSONOutput[any]

@@ -10,25 +10,21 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-const FormatNames = "json or csv"
-
 // SeriesParams is what GET /v1/series takes.
 type SeriesParams struct {
 	Keys   []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Window string     `query:"window" hint:"window" doc:"In place of from and to: how far to look back, as in /v1/total." example:"7d"`
-	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
+	From   api.Moment `query:"from" doc:"The start: an RFC 3339 time, a date, Unix milliseconds, or a time before now such as -7d. Default: an hour before to." example:"\"2026-11-21T09:00:00Z\""`
 	To     api.Moment `query:"to" doc:"The end, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
 	Step   string     `query:"step" hint:"duration" doc:"The time from one point to the next: a whole number and a unit (s, m, h, d, w, y), rounded up to whole cells; or 1d, 1w, 1mo or 1y, the days, weeks (from Monday), months or years of tz. Default: a cell." example:"1m"`
-	TZ     string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"The time zone of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
+	TZ     string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"The time zone of dates and of the steps 1d, 1w, 1mo and 1y: a name of the IANA time zones. Default: UTC." example:"Europe/Berlin"`
 	Prefix string     `query:"prefix" hint:"name" emptyWith:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too; with group, all counters." example:"shop."`
 	Group  api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: a line for each group of counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	Limit  api.Number `query:"limit" hint:"a whole number from 1 to 1000" doc:"With group: the most groups to list, the largest by hits in the range; the others are added up. 1 to 1000. Default: 20." example:"20"`
 	Of     string     `query:"of" hint:"hits or uniques" doc:"What to count: hits, or uniques for how many unique values they had. Default: hits." example:"uniques"`
-	Format string     `query:"format" hint:"json or csv" doc:"json or csv; it takes precedence over the header Accept. Default: json." example:"csv"`
+	FormatParams
 	FreshParams
-
-	Accept  string `header:"Accept" hidden:"true"`
-	AllHits bool   `empty:"prefix"`
+	AllHits bool `empty:"prefix"`
 }
 
 func (p *SeriesParams) Input() *Input {
@@ -135,7 +131,7 @@ func (d *Service) sumSeries(ctx context.Context, in *Input,
 	if err != nil {
 		return out, in.explain(err, in.seriesPeriod())
 	}
-	if len(names.counters) > d.MaxSum {
+	if len(names.Counters) > d.MaxSum {
 		return out, names.tooMany(in, d.MaxSum)
 	}
 	add := func(key string, line window.Series) {

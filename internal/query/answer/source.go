@@ -32,7 +32,7 @@ type Source struct {
 	Timeout  time.Duration
 	health   Health
 	seconds  prometheus.Observer
-	failures zerolog.Logger // limited to a few lines per minute, because clients decide how often something fails
+	failures zerolog.Logger // program.Sampled
 }
 
 func NewSource(health Health, timeout time.Duration, failures zerolog.Logger, registry prometheus.Registerer) *Source {

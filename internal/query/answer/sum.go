@@ -12,54 +12,35 @@ import (
 	"tallyroll/internal/window/read"
 )
 
-type listing struct {
-	counters      []string
-	asOf          int64 // every counter with a hit stored before is among them, and in the end the hit in the sum
-	completeSince int64
-	countingSince int64
-}
+// listing is the counters of a sum. In the end, every hit stored before AsOf is in the sum.
+type listing struct{ read.Names }
 
-// listNames reads one name more than most, by which the caller sees that there are too many.
-func (d *Service) listNames(ctx context.Context, q read.NamesQuestion, most int) (listing, error) {
-	out := listing{asOf: math.MaxInt64}
-	for {
-		q.Limit = most + 1 - len(out.counters)
-		page, err := d.Reader.Names(ctx, q)
-		if err != nil {
-			return listing{}, err
-		}
-		out.counters = append(out.counters, page.Counters...)
-		// What the clock of NATS has dated after Now is not listed yet.
-		out.asOf = min(out.asOf, page.AsOf, page.Now)
-		out.completeSince = max(out.completeSince, page.CompleteSince)
-		out.countingSince = page.CountingSince
-		if page.Next == "" || len(out.counters) > most {
-			return out, nil
-		}
-		q.After = page.Next
-	}
+// list reads one name more than MaxSum, by which the caller sees that there are too many.
+func (d *Service) list(ctx context.Context, q read.NamesQuestion) (listing, error) {
+	names, err := read.AllNames(ctx, d.Reader.Names, q, d.MaxSum)
+	return listing{names}, err
 }
 
 // listCounters lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
 func (d *Service) listCounters(ctx context.Context, in *Input) (listing, error) {
-	return d.listNames(ctx, read.NamesQuestion{Prefix: in.prefix, Listed: true}, d.MaxSum)
+	return d.list(ctx, read.NamesQuestion{Prefix: in.prefix, Listed: true})
 }
 
 // upTo returns the counters, or none if they are more than most: the question is then asked only for its
 // other errors.
 func (n *listing) upTo(most int) []string {
-	if len(n.counters) > most {
+	if len(n.Counters) > most {
 		return nil
 	}
-	return n.counters
+	return n.Counters
 }
 
 // applyTo gives a sum the as_of and completeness of all counters, because one not listed yet may belong to
 // it.
 func (n *listing) applyTo(f window.Series) window.Series {
-	f.AsOf, f.CompleteSince, f.CountingSince = min(f.AsOf, n.asOf), max(f.CompleteSince, n.completeSince),
-		n.countingSince
-	f.Complete = f.Complete && f.Range.From >= n.completeSince
+	f.AsOf, f.CompleteSince = min(f.AsOf, n.AsOf), max(f.CompleteSince, n.CompleteSince)
+	f.CountingSince = n.CountingSince
+	f.Complete = f.Complete && f.Range.From >= n.CompleteSince
 	return f
 }
 
@@ -70,7 +51,7 @@ func (n *listing) tooMany(in *Input, most int) *web.Problem {
 	}
 	return web.BadInput("prefix", "at least %d counters %s: at most %d are added up (QUERY_MAX_SUM): use a longer "+
 		"prefix, or a rule that counts the group as a counter of its own",
-		len(n.counters), begin, most).Problem(in.Part)
+		len(n.Counters), begin, most).Problem(in.Part)
 }
 
 // sumTotals adds up totals of single counters, because Redis has no sums by prefix: with them, each hit would
@@ -80,24 +61,24 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (o
 	var names listing
 	var asked []string
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.listNames(ctx, read.NamesQuestion{Prefix: in.prefix}, d.MaxSum)
+		names, err = d.list(ctx, read.NamesQuestion{Prefix: in.prefix})
 		if err != nil {
 			return found, err
 		}
-		asked = names.counters
+		asked = names.Counters
 		if len(asked) == 0 || len(asked) > d.MaxSum {
-			asked = []string{in.prefix} // for the ranges, and for what may be wrong with the periods
+			asked = in.anyCounter(ctx)
 		}
 		return d.Reader.Answer(ctx, questionsOf(asked, periods))
 	})
 	if err != nil {
 		return out, false, in.explain(err, periods...)
 	}
-	if len(names.counters) > d.MaxSum {
+	if len(names.Counters) > d.MaxSum {
 		return out, false, names.tooMany(in, d.MaxSum)
 	}
-	names.asOf = min(names.asOf, found.AsOf)
-	out = TotalAnswer{AsOf: Time(names.asOf), Totals: make([]Total, len(periods))}
+	names.AsOf = min(names.AsOf, found.AsOf)
+	out = TotalAnswer{AsOf: Time(names.AsOf), Totals: make([]Total, len(periods))}
 	for i, p := range periods {
 		answers := make([]window.Answer, len(asked))
 		for k := range asked {
@@ -110,21 +91,21 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (o
 
 // sumOf adds up the answers about a period. There is at least one answer, even without counters.
 func sumOf(prefix, windowText string, names listing, answers []window.Answer, depth int) Total {
-	out := TotalOf(prefix, windowText, answers[0], names.asOf)
-	out.CountingSince = Since(names.countingSince)
+	out := TotalOf(prefix, windowText, answers[0], names.AsOf)
+	out.CountingSince = Since(names.CountingSince)
 	r := answers[0].Range
-	out.Complete = r.From >= names.completeSince && answers[0].Complete &&
-		!r.Outruns(names.asOf) // also without a counter
+	// Also without a counter.
+	out.Complete = r.From >= names.CompleteSince && answers[0].Complete && !r.Outruns(names.AsOf)
 	var group func(string) string
 	if depth > 0 {
 		group = func(counter string) string { return window.GroupOf(counter, depth) }
 	}
-	all, groups, complete := addUp(names.counters, answers, group)
+	all, groups, complete := addUp(names.Counters, answers, group)
 	out.Complete = out.Complete && complete
-	out.Total, out.Lower, out.Upper = all.Total, all.Lower, r.AtMost(int64(all.Upper), names.asOf)
+	out.Total, out.Lower, out.Upper = all.Total, all.Lower, r.AtMost(int64(all.Upper), names.AsOf)
 	out.SumOver = &SumOver{Counters: all.Counters, Groups: groups}
 	for i := range groups { // a counter that is not listed yet may be of any group
-		groups[i].Upper = r.AtMost(int64(groups[i].Upper), names.asOf)
+		groups[i].Upper = r.AtMost(int64(groups[i].Upper), names.AsOf)
 	}
 	return out
 }

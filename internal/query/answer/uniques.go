@@ -13,10 +13,10 @@ import (
 type UniquesBody struct {
 	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"visitors\",\"shop.visitors\"]"`
 	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
-	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, a date, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `json:"to,omitempty" doc:"With from: the end of the range, not included. Default: now." example:"1795255200000"`
-	TZ      string     `json:"tz,omitempty" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	TZ      string     `json:"tz,omitempty" doc:"With dates, today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 

@@ -12,10 +12,10 @@ import (
 type WindowsParams struct {
 	Keys    []string   `query:"key,explode" doc:"A counter: 1 to 512 bytes of UTF-8 without control characters. May repeat; a comma is part of the name." example:"[\"api-1\"]"`
 	Windows []string   `query:"window,explode" doc:"How far to look back: a whole number and a unit (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz. May repeat, at most 8 times." example:"[\"24h\"]"`
-	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At      api.Moment `query:"at" doc:"The end of the windows: an RFC 3339 time, a date, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `query:"from" doc:"In place of window: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `query:"to" doc:"With from: the end of the range, not included. Default: now." example:"\"2026-11-21T09:30:00Z\""`
-	TZ      string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	TZ      string     `query:"tz" hint:"a name of the IANA time zones, such as Europe/Berlin or UTC" doc:"With dates, today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 
@@ -27,7 +27,7 @@ func (p *WindowsParams) Input() *Input {
 // TotalParams is what GET /v1/total takes.
 type TotalParams struct {
 	WindowsParams
-	Prefix  string     `query:"prefix" hint:"name" emptyWith:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too." example:"shop."`
+	Prefix  string     `query:"prefix" hint:"name" emptyWith:"prefix" doc:"In place of key: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too; with group, all counters." example:"shop."`
 	Group   api.Number `query:"group" hint:"a whole number from 1 to 16" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
 	AllHits bool       `empty:"prefix"`
 }
@@ -42,12 +42,12 @@ func (p *TotalParams) Input() *Input {
 type TotalBody struct {
 	Keys    []string   `json:"keys,omitempty" minItems:"1" doc:"Counters, each of 1 to 512 bytes of UTF-8 without control characters." example:"[\"api-1\",\"/cart\"]"`
 	Windows []string   `json:"windows,omitempty" maxItems:"8" doc:"How far to look back: whole numbers and units (s, m, h, d, w, y); or today, yesterday, week (since Monday), month or year, in the zone tz." example:"[\"1h\",\"24h\"]"`
-	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
+	At      api.Moment `json:"at,omitempty" doc:"The end of the windows: an RFC 3339 time, a date, Unix milliseconds, or a time before now such as -7d. Default: now." example:"\"2026-11-21T10:00:00Z\""`
 	From    api.Moment `json:"from,omitempty" doc:"In place of windows: the start of a range." example:"\"2026-11-21T09:00:00Z\""`
 	To      api.Moment `json:"to,omitempty" doc:"With from: the end of the range, not included. Default: now." example:"1795255200000"`
-	Prefix  *string    `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too." example:"shop."`
+	Prefix  *string    `json:"prefix,omitempty" doc:"In place of keys: the sum over all counters whose names begin like this. If it is empty, the sum of all hits, whatever the number of counters, and of erased ones, too; with group, all counters." example:"shop."`
 	Group   api.Number `json:"group,omitempty" doc:"With prefix: also the sums over the counters whose names have this many first parts in common, separated by . or /. 1 to 16." example:"2"`
-	TZ      string     `json:"tz,omitempty" doc:"With today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
+	TZ      string     `json:"tz,omitempty" doc:"With dates, today, yesterday, week, month and year: the IANA time zone whose midnight counts. Default: UTC." example:"Europe/Berlin"`
 	FreshParams
 }
 
@@ -65,7 +65,7 @@ func (d *Service) Totals(ctx context.Context, in *Input) (out TotalAnswer, past 
 	if err != nil {
 		return out, false, web.InputProblem(err, in.Part)
 	}
-	if in.prefix != "" {
+	if in.prefix != "" || in.group != "" {
 		return d.sumTotals(ctx, in, periods)
 	}
 	questions := questionsOf(in.counters(), periods)

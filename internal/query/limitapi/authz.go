@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/platform/plain"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -123,17 +124,9 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 				"request and never free it: use POST /v1/take and POST /v1/release", web.Excerpt(lim.Name),
 				lim.Policy)
 		}
-		under, err := lim.Key.Fill(f.value)
+		caller, under, err := lim.Keys(f.value)
 		if err != nil {
 			return nil, keyError(lim, err)
-		}
-		err = checkTakeKey("limit", under)
-		if err != nil {
-			return nil, err
-		}
-		caller, err := lim.Caller(under, f.value)
-		if err != nil {
-			return nil, err
 		}
 		out[i] = limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: 1}
 		keyUsed = keyUsed || lim.Key.Uses(limitfile.VarKey)
@@ -144,9 +137,14 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 	return out, nil
 }
 
+// authzMethods are the usual ones of the requests that a proxy asks about. As everywhere, HEAD is described
+// as GET.
+var authzMethods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodOptions}
+
 // authzQuestion is described by hand, because its handler is plain: a proxy asks with every method.
 var authzQuestion = huma.Operation{
-	OperationID: "get-authz", Method: http.MethodGet, Path: AuthzPath,
+	OperationID: "authz", Path: AuthzPath,
 	Summary: "Allow or refuse a request that a proxy asks about",
 	Description: "Takes one hit for a request, for nginx auth_request, Caddy forward_auth and Traefik forwardAuth. " +
 		"Every method is answered, and no body is read. " +
@@ -176,9 +174,8 @@ func textParam(name, about, example string) *huma.Param {
 
 // describeAuthz describes by hand what getAuthz answers, because a plain handler has no types to describe it.
 func describeAuthz(a *api.API) {
-	ask := authzQuestion
 	envoy := huma.Operation{
-		OperationID: "get-authz-path", Method: http.MethodGet, Path: AuthzPath + "/{limit}",
+		OperationID: "authz-path", Path: AuthzPath + "/{limit}",
 		Summary: "The same, for Envoy",
 		Description: "Takes one hit for a request, for Envoy's ext_authz with the path_prefix /v1/authz/NAME: the " +
 			"method, host and path behind the name are those of the request. " +
@@ -188,13 +185,17 @@ func describeAuthz(a *api.API) {
 			"QUERY_LIMITS_FILE.",
 			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"per-agent"}}}},
 	}
-	for _, op := range []*huma.Operation{&ask, &envoy} {
-		op.Responses = api.SuccessOnly("The request is allowed and counted.", takeExample())
-		op.Responses["200"].Content["application/json"].Schema = api.SchemaOf[TakeAnswer](a)
-		op.Responses["200"].Headers = rateHeaders("4", "60")
-		*op = a.Operation(*op)
-		describeTakes(a, op)
-		a.OpenAPI().AddOperation(op)
+	for _, question := range []huma.Operation{authzQuestion, envoy} {
+		for _, method := range authzMethods {
+			op := question
+			op.Method, op.OperationID = method, strings.ToLower(method)+"-"+question.OperationID
+			op.Responses = api.SuccessOnly("The request is allowed and counted.", takeExample())
+			op.Responses["200"].Content["application/json"].Schema = api.SchemaOf[TakeAnswer](a)
+			op.Responses["200"].Headers = rateHeaders("4", "60")
+			op = a.Operation(op)
+			describeTakes(a, &op)
+			a.OpenAPI().AddOperation(&op)
+		}
 	}
 }
 
@@ -225,9 +226,6 @@ func (f *forwarded) chooseKey(params url.Values) (err error) {
 	if err != nil {
 		return web.BadInput(f.keyParam, "%v", err)
 	}
-	if f.keyParam != "" {
-		return checkTakeKey(f.keyParam, f.key)
-	}
 	return nil
 }
 
@@ -246,9 +244,9 @@ func (f *forwarded) value(variable string) (string, error) {
 	case limitfile.VarIP:
 		return f.address()
 	case limitfile.VarMethod:
-		return f.target("Method", f.request.Method), nil
+		return plain.Method(f.target("Method", f.request.Method)), nil
 	case limitfile.VarHost:
-		return web.PlainHost(f.target("Host", f.request.Host)), nil
+		return plain.Host(f.target("Host", f.request.Host)), nil
 	case limitfile.VarPath:
 		return f.path(), nil
 	}
@@ -277,15 +275,15 @@ func (f *forwarded) address() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return web.AddressKey(address), nil
+	return plain.Client(address), nil
 }
 
 // path is the other request's path without escapes, double slashes and dots: no spelling counts by itself.
 func (f *forwarded) path() string {
 	if f.ownTarget {
-		return web.CleanPath(f.request.PathValue(originalPath))
+		return plain.Path(f.request.PathValue(originalPath))
 	}
-	return web.PlainPath(f.target("Uri", f.request.URL.EscapedPath()))
+	return plain.Target(f.target("Uri", f.request.URL.EscapedPath()))
 }
 
 // target is a part of the other request's target.

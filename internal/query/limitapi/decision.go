@@ -2,7 +2,6 @@ package limitapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -39,7 +38,7 @@ type TakeAnswer struct {
 
 type takeResult struct {
 	Limit      string    `json:"limit,omitempty" doc:"The name of the limit." example:"per-second"`
-	Key        string    `json:"key" doc:"The key." example:"alice"`
+	Key        string    `json:"key" doc:"The key, as it is kept." example:"alice"`
 	Allowed    bool      `json:"allowed" doc:"Whether this take alone is within its limit." example:"true"`
 	Certain    bool      `json:"certain" doc:"As above." example:"true"`
 	Remaining  int64     `json:"remaining" doc:"As above." example:"9"`
@@ -106,10 +105,7 @@ func (s *Service) decide(ctx context.Context, takes []limit.Take, list string) (
 		return answer, nil
 	}
 	err = s.limitError(ctx, err, takes, list)
-	var bad *web.InputError
-	if !errors.As(err, &bad) {
-		s.outcomes.countFailures(takes)
-	}
+	s.outcomes.countFailures(takes, err)
 	return answer, err
 }
 
@@ -128,8 +124,8 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	out.Body.Repeated = !slices.ContainsFunc(a.Decisions, func(d limit.Decision) bool { return !d.Repeated })
 	out.RateLimitPolicy, out.RateLimit = a.RateFields()
 	if !a.Allowed {
-		out.Status, out.RetryAfter, out.violated = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter),
-			refusingLimits(a)
+		out.Status, out.RetryAfter = http.StatusTooManyRequests, limit.WholeSeconds(decisive.RetryAfter)
+		out.violated = refusingLimits(a)
 	}
 	if !several {
 		out.Body.Lease, out.Body.Ends, out.Body.EndsIn = d.Lease, d.Ends, d.EndsIn

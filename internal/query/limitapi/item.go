@@ -6,12 +6,14 @@ import (
 	"net/netip"
 	"net/textproto"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
+	"tallyroll/internal/platform/plain"
 	"tallyroll/internal/web"
 	"tallyroll/internal/web/api"
 )
@@ -19,11 +21,15 @@ import (
 // MaxTakes bounds the limits of one request: one script decides about all of them, and blocks Redis.
 const MaxTakes = limit.MaxTogether
 
+// MaxBody bounds a request's body: MaxTakes takes of 4 KiB, which has room for the longest key, id and limit,
+// even if each byte of key and id is written as \u00XX.
+const MaxBody = MaxTakes << 12
+
 // Subject is what a request is about: the key of a limit, and what the limit's key template needs of a
 // request. (Its name is exported so that structs that embed it have its fields.)
 type Subject struct {
 	Limit  string `query:"limit" hint:"the name of a limit" json:"limit,omitempty" doc:"The name of a limit of QUERY_LIMITS_FILE." example:"login"`
-	Key    string `query:"key" hint:"a key" json:"key,omitempty" doc:"The key that has the hits: 1 to 512 bytes of UTF-8 without control characters." example:"alice"`
+	Key    string `query:"key" hint:"a key" json:"key,omitempty" doc:"The key that has the hits. What no counter can be named (more than 512 bytes, control characters) is kept as sha256: and its SHA-256." example:"alice"`
 	IP     string `query:"ip" hint:"an address, such as 203.0.113.7 or 2001:db8::1" json:"ip,omitempty" doc:"With limit, if its key template has {ip}: the client's address. Of an IPv6 address its /64 counts, as in /v1/authz." example:"203.0.113.7"`
 	Method string `query:"method" hint:"a method, such as GET" json:"method,omitempty" doc:"With limit, if its key template has {method}." example:"POST"`
 	Host   string `query:"host" hint:"a host, such as shop.example" json:"host,omitempty" doc:"With limit, if its key template has {host}: with or without a port." example:"shop.example"`
@@ -37,9 +43,9 @@ type takeItem struct {
 	Subject
 	Window string     `query:"window" hint:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
 	Max    api.Number `query:"max" hint:"a whole number" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
-	N      api.Number `query:"n" hint:"a whole number" json:"n,omitempty" doc:"How many hits. A negative number gives hits back, never below zero. Default: 1." example:"1"`
+	N      api.Number `query:"n" hint:"a whole number" json:"n,omitempty" doc:"How many hits. Default: 1." example:"1"`
 	Policy policyName `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept. Default for takes: cells." example:"cells"`
-	ID     string     `json:"id,omitempty" doc:"Of a take: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
+	ID     string     `json:"id,omitempty" doc:"Of a take or a give-back: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
 	Lease  string     `query:"lease" hint:"the name of a lease" json:"lease,omitempty" doc:"With limit, if its policy is concurrent: the name of the lease, 1 to 64 letters, digits, _, -, . and :. The same name again is the same slot, so a retry does not take two. Default of a take: a new one." example:"export-17"`
 	Fail   string     `query:"fail" hint:"local, open or closed" json:"fail,omitempty" doc:"For a counter of the streams: what to do if its hits are unknown, because no worker counts or Redis does not answer: local (decide by the hits counted so far; without Redis, 503), open (allow) or closed (503). Default: local." example:"closed"`
 }
@@ -54,11 +60,17 @@ func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
 	if err != nil {
 		return limit.Take{}, err
 	}
-	if err := checkTakeKey(prefix+"limit", under); err != nil {
-		return limit.Take{}, err
-	}
-	n, err := item.N.Parse(prefix+"n", 1, -limit.MaxHits, limit.MaxHits)
+	n, err := parseHits(prefix+"n", item.N)
 	return limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: n, Lease: item.Lease, ID: item.ID}, err
+}
+
+// parseHits returns how many hits are meant. A request's path says what happens to them, and never the sign.
+func parseHits(param string, n api.Number) (int64, error) {
+	if strings.HasPrefix(string(n), "-") {
+		return 0, web.BadInput(param, "%s: must be 0 or more: POST %s gives hits back", web.Excerpt(string(n)),
+			ReturnPath)
+	}
+	return n.Parse(param, 1, 0, limit.MaxHits)
 }
 
 // fill returns the caller's key, and the key that hits are kept under.
@@ -83,12 +95,11 @@ func (i *Subject) fill(lim *limitfile.Limit, prefix string) (caller, under strin
 		}
 	}
 	value := func(variable string) (string, error) { return i.value(variable, prefix) }
-	under, err = lim.Key.Fill(value)
+	caller, under, err = lim.Keys(value)
 	if err != nil {
 		return "", "", keyError(lim, err)
 	}
-	caller, err = lim.Caller(under, value)
-	return caller, under, err
+	return caller, under, nil
 }
 
 func keyError(lim *limitfile.Limit, err error) error {
@@ -103,19 +114,22 @@ func keyError(lim *limitfile.Limit, err error) error {
 func (i *Subject) value(variable, prefix string) (string, error) {
 	switch variable {
 	case limitfile.VarKey:
-		return i.Key, checkTakeKey(prefix+"key", i.Key)
+		if i.Key == "" {
+			return "", web.BadInput(prefix+"key", "missing or empty: must be whom the hits are of, such as a user's id")
+		}
+		return i.Key, nil
 	case limitfile.VarIP:
 		address, err := netip.ParseAddr(i.IP)
 		if err != nil {
 			return "", web.BadInput(prefix+"ip", "%s: must be %s", web.Excerpt(i.IP), addressHint)
 		}
-		return web.AddressKey(web.PlainAddress(address)), nil
+		return plain.Client(address), nil
 	case limitfile.VarMethod:
-		return i.Method, nil
+		return plain.Method(i.Method), nil
 	case limitfile.VarHost:
-		return web.PlainHost(i.Host), nil
+		return plain.Host(i.Host), nil
 	case limitfile.VarPath:
-		return web.PlainPath(i.Path), nil
+		return plain.Target(i.Path), nil
 	}
 	out := ""
 	for _, f := range i.values() {
@@ -230,9 +244,4 @@ func limitWindow(prefix, text string) (time.Duration, error) {
 		return 0, web.BadInput(prefix+"window", "missing: must be %s", api.WindowHint)
 	}
 	return api.ParseDuration(prefix+"window", text)
-}
-
-// checkTakeKey applies the rules of a counter's name.
-func checkTakeKey(param, key string) error {
-	return api.CheckName(param, key, "missing or empty", "a key")
 }

@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/web"
@@ -145,6 +147,7 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 		s.limiter.err = c.err
 		for _, resp := range []*httptest.ResponseRecorder{
 			s.ask("POST", "/v1/take", `{"limit":"login","key":"a"}`),
+			s.ask("POST", "/v1/return", `{"limit":"login","key":"a"}`),
 			s.ask("GET", "/v1/limit?limit=login&key=a", ""),
 			s.ask("DELETE", "/v1/limit?limit=login&key=a", ""),
 			s.ask("POST", "/v1/renew", `{"limit":"exports","key":"a","lease":"x"}`),
@@ -160,15 +163,97 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 				require.NotContains(t, p.Detail, c.hide)
 			}
 		}
-		require.Equal(t, []string{`tallyroll_limit_decisions_total{limit="login",result="error",source=""} 1`}, s.decisions())
+		require.Equal(t, []string{`tallyroll_limit_decisions_total{limit="login",result="error",source=""} 2`}, s.decisions())
 	}
+}
+
+// A client that hangs up, before Redis is asked or meanwhile, is neither an allowed or refused take nor one
+// that could not be decided. What a request gets wrong is none of these, either.
+func TestClientsThatHangUpAreNoFailures(t *testing.T) {
+	t.Parallel()
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	const undecided, canceled = `tallyroll_limit_decisions_total{limit="login",result="error",source=""} 3`,
+		`tallyroll_limit_decisions_total{limit="login",result="canceled",source=""} 3`
+	take := limit.Take{Limit: &limit.Limit{Name: "login"}}
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		err    error
+		failed uint64
+		want   []string
+	}{
+		{"gone before", gone, nil, 0, []string{canceled}},
+		{"gone meanwhile", gone, context.Canceled, 0, []string{canceled}},
+		{"gone at a deadline", gone, context.DeadlineExceeded, 0, []string{canceled}},
+		{"an id of another take", t.Context(), &limit.IDError{Take: take, Reason: limit.IDReused}, 0, nil},
+		{"not decided", t.Context(), &limit.UnavailableError{Limit: take.Limit, Err: limit.ErrFull}, 3, []string{undecided}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t, TakeNamed, true)
+			s.limiter.err = c.err
+			for _, path := range []string{"/v1/take", "/v1/return", "/v1/authz?limit=login&key_header=X-Key", "/v1/settle"} {
+				body := `{"limit":"login","key":"a","id":"x","n":1}`
+				r := httptest.NewRequestWithContext(c.ctx, http.MethodPost, "http://shop.example"+path, strings.NewReader(body))
+				r.Header.Set("X-Key", "a")
+				w := httptest.NewRecorder()
+				s.handler.ServeHTTP(w, r)
+				require.GreaterOrEqual(t, w.Code, http.StatusBadRequest)
+			}
+			require.Equal(t, c.want, s.decisions())
+			answer, err := s.api.findLimits(t.Context(), web.InQuery, &limitsParams{Name: []string{"login"}})
+			require.NoError(t, err)
+			require.Equal(t, c.failed, answer.Limits[0].Failed)
+			result := map[bool]string{true: "canceled", false: "refused"}[c.ctx == gone]
+			require.Equal(t, []string{fmt.Sprintf(`tallyroll_limit_settlements_total{limit="login",result=%q} 1`, result)},
+				s.metricLines("tallyroll_limit_settlements_total{"))
+		})
+	}
+}
+
+// Whatever number a request has, its path alone decides whether hits are taken or given back.
+func TestNoSignDecidesBetweenTakingAndGiving(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, TakeAny, true)
+	bodies := []string{
+		`{"limit":"login","key":"a","n":%d}`, `{"key":"a","window":"1m","max":9,"n":%d}`, `{%q:[{"limit":"login","key":"a"}],"n":%d}`,
+		`{%q:[{"limit":"login","key":"a","n":%d}],"n":3}`, `{"limit":"login","key":"a","id":"i","n":%d}`, `{%q:[{"limit":"login","key":"a"}],"id":"i","n":%d}`,
+	}
+	asked := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.OneOf(rapid.Int64Range(-9, 9), rapid.Int64()).Draw(t, "n")
+		verb := rapid.SampledFrom([]string{"take", "return", "settle", "limit"}).Draw(t, "verb")
+		body := rapid.SampledFrom(bodies).Draw(t, "body")
+		args := []any{n}
+		if strings.Contains(body, "%q") {
+			args = []any{verb, n}
+		}
+		s.limiter.asked = nil
+		var status int
+		if verb == "limit" {
+			status = s.ask(http.MethodGet, fmt.Sprintf("/v1/limit?limit=login&key=a&n=%d", n), "").Code
+		} else {
+			status = s.ask(http.MethodPost, "/v1/"+verb, fmt.Sprintf(body, args...)).Code
+		}
+		if n < 0 && (status != http.StatusBadRequest || s.limiter.asked != nil) {
+			t.Fatalf("%s %s: %d, %s", verb, fmt.Sprintf(body, args...), status, s.limiter.asked)
+		}
+		for _, line := range s.limiter.asked {
+			asked++
+			gives := strings.Contains(line, " -")
+			if gives && verb != "return" || !gives && verb == "return" && n != 0 {
+				t.Fatalf("%s of %d asks for: %s", verb, n, line)
+			}
+		}
+	})
+	require.Positive(t, asked)
 }
 
 // A problem about a field of a body says so, whatever the operation.
 func TestProblemsOfBodiesNameTheBody(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, TakeNamed, true)
-	for _, path := range []string{"/v1/take", "/v1/settle", "/v1/renew", "/v1/release"} {
+	for _, path := range []string{"/v1/take", "/v1/return", "/v1/settle", "/v1/renew", "/v1/release"} {
 		p := apitest.RequireProblem(t, s.ask(http.MethodPost, path, `{"limit":"nowhere","key":"a"}`).Result(), http.StatusBadRequest)
 		require.NotEmpty(t, p.Errors, path)
 		require.True(t, strings.HasPrefix(p.Errors[0].Location, web.InBody), "%s: %+v", path, p.Errors)

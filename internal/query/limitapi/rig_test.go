@@ -157,11 +157,13 @@ func (s *site) ask(method, target, body string, headers ...string) *httptest.Res
 }
 
 // decisions are the lines of /metrics about decisions.
-func (s *site) decisions() (lines []string) {
+func (s *site) decisions() []string { return s.metricLines("tallyroll_limit_decisions_total{") }
+
+func (s *site) metricLines(prefix string) (lines []string) {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for line := range strings.Lines(w.Body.String()) {
-		if strings.HasPrefix(line, "tallyroll_limit_decisions_total{") {
+		if strings.HasPrefix(line, prefix) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}

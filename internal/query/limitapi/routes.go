@@ -38,14 +38,14 @@ func New(settings Settings, l Limiter, counters scope.Counters, redis *answer.So
 		limits: limits, decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "decisions_total",
 			Help: "Takes by result, limit (empty: numbers in the request) and source of the decision. The result " +
-				"would_refuse is of a limit in shadow mode, which refuses nothing.",
+				"would_refuse is of a limit in shadow mode, which refuses nothing, returned of hits given back, and " +
+				"canceled of takes whose client did not wait.",
 		}, []string{"limit", "result", "source"}),
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "tallyroll", Subsystem: "limit", Name: "settlements_total",
 			Help: "Settlements of takes by limit and result: settled, repeated, uncounted (a limit in shadow " +
-				"mode did " +
-				"not count the take, or is open without Redis), or refused (the id is not remembered or cannot be " +
-				"settled, or Redis does not answer).",
+				"mode did not count the take, or is open without Redis), refused (the id is not remembered or cannot " +
+				"be settled, or Redis does not answer), or canceled (the client did not wait).",
 		}, []string{"limit", "result"}),
 	}
 	metrics.Registry.MustRegister(s.outcomes.decisions, s.outcomes.settled)
@@ -85,6 +85,7 @@ func newProcess() string {
 // Register adds the operations.
 func (s *Service) Register(a *api.API, mux *http.ServeMux) {
 	s.registerTake(a)
+	s.registerReturn(a)
 	s.registerSlots(a)
 	s.registerSettle(a)
 	s.registerLimit(a)

@@ -2,6 +2,7 @@ package limitapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,8 +34,7 @@ type Service struct {
 	limiter  Limiter
 	Counters scope.Counters
 	redis    *answer.Source
-	// limited to a few lines per minute, because clients decide how often something fails
-	failures zerolog.Logger
+	failures zerolog.Logger // program.Sampled
 	outcomes outcomes
 	process  string // as /v1/limits names it
 	audit    Audit
@@ -54,6 +54,10 @@ func (o *outcomes) countDecisions(a *limit.Answer) {
 	now := o.limits.now()
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
+		if d.Take.N < 0 {
+			o.decisions.WithLabelValues(d.Take.Limit.Name, "returned", string(d.Source)).Inc()
+			continue
+		}
 		result, became := "refused", outcomeRefused
 		switch {
 		case d.WouldAllow:
@@ -66,10 +70,18 @@ func (o *outcomes) countDecisions(a *limit.Answer) {
 	}
 }
 
-func (o *outcomes) countFailures(takes []limit.Take) {
+// countFailures counts takes that limitError's error kept from a decision. What the request itself got wrong
+// is counted nowhere, and a client that did not wait is no failure.
+func (o *outcomes) countFailures(takes []limit.Take, err error) {
+	p, isProblem := errors.AsType[*web.Problem](err)
 	now := o.limits.now()
 	for i := range takes {
-		o.decisions.WithLabelValues(takes[i].Limit.Name, "error", "").Inc()
-		o.limits.count(takes[i].Limit.Name, outcomeFailed, now)
+		switch name := takes[i].Limit.Name; {
+		case web.IsClientGone(err):
+			o.decisions.WithLabelValues(name, "canceled", "").Inc()
+		case isProblem && p.Status >= http.StatusInternalServerError:
+			o.decisions.WithLabelValues(name, "error", "").Inc()
+			o.limits.count(name, outcomeFailed, now)
+		}
 	}
 }

@@ -72,10 +72,14 @@ func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (Settl
 	}
 	a, err := s.limiter.Settle(ctx, takes)
 	if err != nil {
-		for i := range takes {
-			s.outcomes.settled.WithLabelValues(takes[i].Limit.Name, "refused").Inc()
+		err, result := s.limitError(ctx, err, takes, list), "refused"
+		if web.IsClientGone(err) {
+			result = "canceled"
 		}
-		return SettleAnswer{}, web.InputProblem(s.limitError(ctx, err, takes, list), part)
+		for i := range takes {
+			s.outcomes.settled.WithLabelValues(takes[i].Limit.Name, result).Inc()
+		}
+		return SettleAnswer{}, web.InputProblem(err, part)
 	}
 	all, least := make([]SettleAnswer, len(takes)), 0
 	for i := range a.Decisions {

@@ -258,7 +258,7 @@ func (h *hub) currentTopics() []*topic {
 	return slices.Collect(maps.Values(h.topics))
 }
 
-// notify passes the changes to the listeners. reach is the event as_of, nil if Redis has not answered.
+// notify passes the changes to the listeners. asOf is the event as_of, nil if Redis has not answered.
 func (h *hub) notify(changes map[*topic]*result, asOf []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -39,13 +39,13 @@ export async function totalIn({ key, prefix }, { window, ...at }, asker = ask) {
 export const sumOf = (prefix, span) => totalIn({ prefix }, windowOf(span));
 export const sumBefore = (prefix, span) => totalIn({ prefix }, windowBefore(span));
 
-// whyNoSum returns why this reader cannot have the sum of all hits: an older namespace has none, and a token may be
-// about some counters only. It is empty if the reader can.
+// whyNoSum returns why this reader cannot have the sum of all hits: a token may be about some counters only. It is
+// empty if the reader can.
 let answered;
 export const whyNoSum = (window) => (answered ??= totalIn({ prefix: "" }, { window }).then(
   () => "",
   ({ status, message }) => {
-    if ([400, 403].includes(status)) return sentence(message);
+    if (status === 403) return sentence(message);
     answered = undefined; // it is asked again
     return "";
   },

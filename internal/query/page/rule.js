@@ -13,7 +13,10 @@ export const levels = { firing: "red", unknown: "amber", pending: "amber", resol
 // timeline is the bar of a standing state. changes are those of its rule and key, the newest first; known is since
 // when all of them are at hand.
 export function timeline({ state, since }, changes, known, now) {
-  const from = now - day, cuts = changes.map((c) => [Date.parse(c.at), c.state]).reverse();
+  const from = now - day;
+  // A change without a state before is the first since the rule was there: until then, nothing is known.
+  const kindOf = (c, i) => i === 0 || changes[i - 1].previous ? c.state : "";
+  const cuts = changes.map((c, i) => [Date.parse(c.at), kindOf(c, i)]).reverse();
   const first = changes.at(-1);
   if (first) cuts.unshift([Math.max(from, known), first.previous ?? ""]);
   else cuts.push([Math.max(from, Date.parse(since)), state]);
@@ -42,12 +45,14 @@ function lineOf({ key, of, condition }) {
   return of ? { prefix: key } : { key };
 }
 
-// rolled are the sums of the points of each window that ends with a step. They are comparable with a threshold.
+// rolled are the sums of the points of each window that ends with a step, and the bounds of windows that end within
+// the step: these cut two steps. They are comparable with a threshold.
 function rolled(points, n) {
   let sum = 0;
   return points.map(([from, to, hits], i) => {
-    sum += hits - (points[i - n]?.[2] ?? 0);
-    return [from, to, sum];
+    const most = sum + hits;
+    sum = most - (points[i - n]?.[2] ?? 0);
+    return [from, to, sum, sum - hits, most];
   });
 }
 
@@ -86,7 +91,7 @@ export async function drawRule(s, isAsked) {
     const points = (back > 0 && fits ? rolled(all, n) : all).filter(([, end]) => end > from + minute);
     const [, at] = /^(?:above|below) (\d+)/.exec(s.condition) ?? [];
     const threshold = back > 0 && fits && at !== undefined ? Number(at) : undefined;
-    const most = points.reduce((a, [, , hits]) => Math.max(a, hits), 0);
+    const most = points.reduce((a, [, , hits, , top]) => Math.max(a, top ?? hits), 0);
     const what = back > 0 && fits ? `Hits in ${spoken(s.window)}` : `Hits in each ${spoken(answer.step)}`;
     const newest = number(points.at(-1)?.[2] ?? 0);
     const text = `${what}: ${newest} now, at most ${number(most)} in the last ${ago(span / 1000)}.`;

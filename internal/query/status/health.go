@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/query/answer"
 	"tallyroll/internal/query/answer/scope"
@@ -56,6 +57,7 @@ func (h *Health) Run(ctx context.Context) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, h.Timeout)
 		layout, err := h.reader.Look(bounded)
+		err = redisconn.Explain(err)
 		cancel()
 		if ctx.Err() != nil {
 			return nil

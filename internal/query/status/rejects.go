@@ -8,13 +8,11 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"tallyroll/internal/hit"
@@ -40,7 +38,7 @@ func (reason) Hint() string { return rejects.Reasons }
 
 // RejectsAnswer counts the newest rejects by their reasons, and lists some of them.
 type RejectsAnswer struct {
-	Stored   uint64        `json:"stored" doc:"How many rejects of this namespace HITS_REJECTED holds. A reject in several messages is one; of those before the searched ones, each message counts." example:"17"`
+	Stored   uint64        `json:"stored" doc:"How many rejects of this namespace HITS_REJECTED holds." example:"17"`
 	Searched int           `json:"searched" doc:"How many of the newest were searched, at most 1000." example:"17"`
 	Reasons  []reasonCount `json:"reasons" doc:"How many of those there are for each reason, most first."`
 	Hours    []hourCount   `json:"hours" doc:"How many of those that were asked for, whatever before is, were refused in each hour that has any, the newest first, at most 24. Hours before the oldest that was searched are unknown."`
@@ -68,10 +66,9 @@ type Rejected struct {
 	Time     time.Time `json:"time" doc:"When the message was stored." example:"2026-11-21T10:00:00.2Z"`
 	Body     string    `json:"body" doc:"The hit, or its first 512 bytes; an ellipsis stands for a unique value, and what is not UTF-8 is replaced." example:"{\"kay\":\"a\"}"`
 	Bytes    int       `json:"bytes" doc:"How many bytes the hit has." example:"11"`
-	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED; of several messages, that of the first." example:"17"`
+	Position uint64    `json:"position" doc:"Its sequence in HITS_REJECTED." example:"17"`
 
 	refused time.Time // when HITS_REJECTED stored it
-	further int       // bytes of the parts after the first
 }
 
 func (s *newest) register(a *api.API) {
@@ -185,8 +182,7 @@ func readNewest(ctx context.Context, js jetstream.JetStream, namespace string) (
 }
 
 // readHeaders reads at most maxSearched of the newest rejects, oldest first. others counts the other messages
-// among them by the stream in their subject: further parts of a reject, which have the subject of the first,
-// and what no worker of the namespace has written.
+// among them, which no worker of the namespace has written, by the stream in their subject.
 func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string, state jetstream.StreamState,
 	stored uint64) (out []Rejected, others map[string]uint64, err error) {
 	consumer, err := openNewest(ctx, stream, namespace, state, stored)
@@ -204,35 +200,23 @@ func readHeaders(ctx context.Context, stream jetstream.Stream, namespace string,
 		return nil, nil, err
 	}
 	others = make(map[string]uint64)
-	firsts := make(map[string]int) // by a reject's name, the index in out of a first part
 	for m := range batch.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
 			return nil, nil, err
 		}
-		part,
-			_ := rejects.Parse(m.Headers()) // others may write to the stream, too: what cannot be read is shown as zero
-		if part.Namespace != namespace {
+		// Others may write to the stream, too: what cannot be read is shown as zero.
+		r, _ := rejects.Parse(m.Headers())
+		if r.Namespace != namespace {
 			others[rejects.StreamOf(m.Subject())]++
 			continue
-		}
-		if part.Number > 1 {
-			others[rejects.StreamOf(m.Subject())]++
-			if i, found := firsts[part.Name()]; found {
-				size, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // from the server
-				out[i].further += size
-			}
-			continue
-		}
-		if part.Of > 1 {
-			firsts[part.Name()] = len(out)
 		}
 		shown := Rejected{
-			Reason: string(part.Reason), Detail: part.Detail, Stream: part.Stream, Sequence: part.Seq, Item: part.Item,
+			Reason: string(r.Reason), Detail: r.Detail, Stream: r.Stream, Sequence: r.Seq, Item: r.Item,
 			Time: meta.Timestamp.UTC(), Position: meta.Sequence.Stream, refused: meta.Timestamp.UTC(),
 		}
-		if part.Stored != 0 {
-			shown.Time = time.Unix(0, part.Stored).UTC()
+		if r.Stored != 0 {
+			shown.Time = time.Unix(0, r.Stored).UTC()
 		}
 		out = append(out, shown)
 	}
@@ -294,8 +278,9 @@ func withBodies(ctx context.Context, js jetstream.JetStream, picked []Rejected) 
 		if err != nil {
 			return nil, fmt.Errorf("read message %d of stream %s: %w", r.Position, rejects.Stream, err)
 		}
-		r.Bytes = len(message.Data) + r.further
-		r.Body = clipBody(hit.HideUnique(message.Data))
+		var body []byte
+		body, r.Bytes = rejects.BodyOf(message.Header, message.Data)
+		r.Body = clipBody(hit.HideUnique(body))
 		out = append(out, r)
 	}
 	return out, nil

@@ -24,10 +24,9 @@ type servers struct {
 	redis     *answer.Source
 	Namespace string
 	Now       func() time.Time
-	// limited to a few lines per minute, because clients decide how often something fails
-	failures zerolog.Logger
-	AsksNATS bool                                // there is a NATS, as far as the settings say
-	js       atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
+	failures  zerolog.Logger                      // program.Sampled
+	AsksNATS  bool                                // there is a NATS, as far as the settings say
+	js        atomic.Pointer[jetstream.JetStream] // nil while there is no connection yet
 }
 
 func (s *servers) Connected(js jetstream.JetStream) { s.js.Store(&js) }

@@ -65,8 +65,7 @@ func (s *streams) register(a *api.API) {
 		Description: "The streams of hits with their workers and their lag. Needs NATS: 501 if NATS_URL is set to " +
 			"nothing, 503 while NATS does not answer. " +
 			"While Redis does not answer, the workers and what the streams hold are from NATS, and redis has the " +
-			"reason. " +
-			"However many clients ask, NATS and Redis are asked at most once per second.",
+			"reason. However many clients ask, NATS and Redis are asked at most once per second.",
 		Responses: addNoNATS(a, api.SuccessOnly("The streams, as of now.", streamsExample())),
 	}), api.OverHTTP(func(ctx context.Context, _ string, _ *api.NoParams) (StreamsAnswer, error) {
 		return s.find(ctx)

@@ -39,7 +39,7 @@ func TestStreamsHaveTheirLagAndTheirWorkers(t *testing.T) {
 		publish(t, js, "hits.a", "", nil)
 	}
 	reject(t, js, apitest.Namespace, "HITS", hit.BadKey, 1, "x")
-	rejectInParts(t, js, 2, "y")
+	reject(t, js, apitest.Namespace, "HITS", hit.BadKey, 2, "y")
 	publish(t, js, rejects.Subject(apitest.Namespace, "HITS"), "nobody's", nil)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "tallyroll_" + apitest.Namespace})
 	require.NoError(t, err)

@@ -27,14 +27,14 @@ var (
 	Percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
 )
 
-// The mappings of a file.
+// The mappings of a file. What a choice of Target does is in targetKinds of package watch.
 var (
 	Target = yamlfile.Form{
-		{Name: "webhook", Choice: "target", Schema: yamlfile.Matching("^https?://"),
+		{Name: "webhook", Choice: "target", Schema: yamlfile.MatchingText("^https?://"),
 			Doc: "a URL that gets each change"},
 		{Name: "webhook_file", Choice: "target", Schema: yamlfile.Text, Doc: "a file that has the URL"},
 		{Name: "secret_file", Schema: yamlfile.Text, Doc: "a file of secrets that sign, one per line"},
-		{Name: "alertmanager", Choice: "target", Schema: yamlfile.Matching("^https?://"),
+		{Name: "alertmanager", Choice: "target", Schema: yamlfile.MatchingText("^https?://"),
 			Doc: "the base URL of api/v2/alerts"},
 		{Name: "nats", Choice: "target", Schema: yamlfile.Text, Doc: "a subject without wildcards"},
 		{Name: "states[]", Schema: yamlfile.List(yamlfile.Schema{"enum": history.States}, len(history.States)),
@@ -55,7 +55,7 @@ var (
 			Doc: "with prefix: a state for each group of so many parts"},
 		{Name: "each", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
 			Doc: "with prefix and above: a state for each counter"},
-		{Name: "window", Choice: "window", Schema: yamlfile.Matching(human.DurationPattern() +
+		{Name: "window", Choice: "window", Schema: yamlfile.MatchingText(human.DurationPattern() +
 			"|^(today|yesterday|week|month|year)$"),
 			Doc: "rolls: a whole number and a unit (s, m, h, d, w, y); or of a calendar: today, yesterday, week, " +
 				"month or year"},
@@ -65,11 +65,11 @@ var (
 			yamlfile.Integer(0, math.MaxInt64), yamlfile.Matching(Percent.String())}},
 			Doc: "hits; with limit: percent of its max, such as 80%"},
 		{Name: "below", Choice: "threshold", Schema: yamlfile.Integer(1, math.MaxInt64), Doc: "hits"},
-		{Name: "change", Choice: "threshold", Schema: yamlfile.Matching(Percents.String()),
+		{Name: "change", Choice: "threshold", Schema: yamlfile.MatchingText(Percents.String()),
 			Doc: "percent against the window before, with a sign: +50%"},
 		{Name: "least", Schema: yamlfile.Integer(1, math.MaxInt64),
 			Doc: "with change: hits that a window needs; default 10"},
-		{Name: "for", Schema: yamlfile.Matching(`^([0-9.]+(ms|[smhdw]))+$`),
+		{Name: "for", Schema: yamlfile.MatchingText(`^([0-9.]+(ms|[smhdw]))+$`),
 			Doc: "how long before it fires; default 0s"},
 		{Name: "surely", Schema: yamlfile.Bool,
 			Doc: "fire only if even the bounds are past the threshold; default false"},

@@ -102,14 +102,9 @@ func parse(data []byte) ([]grant, error) {
 }
 
 func parseGrant(node *yaml.Node) (g grant, err error) {
-	fields, err := yamlfile.SecretFields(node, "a token", tokenForm.Names()...)
+	fields, err := tokenForm.ReadSecret(node, "a token")
 	if err != nil {
 		return g, err
-	}
-	for _, needed := range []string{"name", "sha256", "may"} {
-		if fields[needed] == nil {
-			return g, yamlfile.Errorf(node.Line, "%s: missing: a token needs %s", needed, tokenFields)
-		}
 	}
 	wrong := func(field, format string, args ...any) (grant, error) {
 		return grant{}, yamlfile.Errorf(fields[field].Line, field+": "+format, args...)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/stretchr/testify/require"
@@ -65,7 +66,7 @@ func findThings(_ context.Context, part string, p *thingsParams) (out things, er
 		out.Window = window.String()
 	}
 	if p.At != "" {
-		if out.At, err = p.At.Milli("at"); err != nil {
+		if out.At, err = p.At.Milli("at", time.Time.UnixMilli); err != nil {
 			return out, web.InputProblem(err, part)
 		}
 	}

@@ -24,28 +24,16 @@ import (
 // MaxBody bounds a request's body: 1000 counters with the longest names take half of it.
 const MaxBody = 1 << 20
 
-type wholeBody struct{ bytes.Buffer }
-
-// Close does nothing: the server closes the body that was read.
-func (*wholeBody) Close() error { return nil }
-
-// BufferBody reads the whole body and puts it in the request as a *wholeBody, or returns why it cannot. It
-// ignores the content type: all bodies are JSON, and `curl -d` calls everything a form.
-func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
-	body := &wholeBody{}
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody))
-	var large *http.MaxBytesError
-	var network net.Error
-	switch {
-	case errors.As(err, &large):
-		return web.NewProblem(http.StatusRequestEntityTooLarge,
-			fmt.Sprintf("body: larger than %d bytes, the most allowed: ask in parts", MaxBody))
-	case errors.As(err, &network) && network.Timeout():
-		return web.NewProblem(http.StatusRequestTimeout, "body: did not arrive in time")
-	case err != nil:
-		return web.NewProblem(http.StatusBadRequest, "body: ended before its end")
+// BufferBody reads the whole body, of at most most bytes, and puts it in the request as a *web.Body, which
+// must be closed after the answer; or it returns why it cannot. It ignores the content type: all bodies are
+// JSON, and `curl -d` calls everything a form.
+func BufferBody(w http.ResponseWriter, r *http.Request, budget *web.Budget, most int64) *web.Problem {
+	body, err := budget.ReadBody(w, r, most)
+	if err != nil {
+		return bodyProblem(err, most)
 	}
 	if p := CheckBody(body.Bytes()); p != nil {
+		body.Close()
 		return p
 	}
 	// While the answer is prepared, the server would take the read deadline for the client's end. Writers of
@@ -53,6 +41,20 @@ func BufferBody(w http.ResponseWriter, r *http.Request) *web.Problem {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	r.Body = body
 	return nil
+}
+
+func bodyProblem(err error, most int64) *web.Problem {
+	var network net.Error
+	switch {
+	case errors.Is(err, web.ErrLarge):
+		return web.NewProblem(http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("body: larger than %d bytes, the most allowed: ask in parts", most))
+	case errors.Is(err, web.ErrNoRoom):
+		return web.RetryLater("too many bodies are under way: ask again in a second", "1")
+	case errors.As(err, &network) && network.Timeout():
+		return web.NewProblem(http.StatusRequestTimeout, "body: did not arrive in time")
+	}
+	return web.NewProblem(http.StatusBadRequest, "body: ended before its end")
 }
 
 // CheckBody refuses a body that cannot be a JSON object, or that would be read as another one.
@@ -65,7 +67,8 @@ func CheckBody(data []byte) *web.Problem {
 		return web.NewProblem(http.StatusBadRequest, "body: not valid UTF-8: must be a JSON object in UTF-8")
 	case bytes.IndexByte(data, '\\') >= 0 && hit.HalfSurrogate(data):
 		// The same holds for half a pair.
-		return web.NewProblem(http.StatusBadRequest, `body: has half of a surrogate pair, such as \ud83d alone: must have both halves, or the character itself`)
+		return web.NewProblem(http.StatusBadRequest, `body: has half of a surrogate pair, such as \ud83d alone: `+
+			"must have both halves, or the character itself")
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (docsPage) Problems() []*web.Kind { return web.Kinds() }
 func (p docsPage) Operations(group string) (out []*huma.Operation) {
 	for _, path := range slices.Sorted(maps.Keys(p.api.Paths)) {
 		item := p.api.Paths[path]
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete, item.Options} {
 			if op != nil && slices.Contains(op.Tags, group) {
 				out = append(out, op)
 			}

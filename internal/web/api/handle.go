@@ -71,7 +71,7 @@ func AnswerBody[B, O any, PO Output[O]](a *API, op huma.Operation, find func(con
 			return err
 		}
 		b := new(B)
-		err = DecodeBody(r.Body.(*wholeBody).Bytes(), b)
+		err = DecodeBody(r.Body.(*web.Body).Bytes(), b)
 		if err != nil {
 			return web.NewProblem(http.StatusBadRequest, "",
 				web.ProblemDetail{Location: web.InBody, Message: err.Error()})

@@ -83,13 +83,20 @@ func SetHeader(w http.ResponseWriter, name, value string) {
 	}
 }
 
-// Encode returns the JSON of a value of our own types, which always encode.
+// Encode returns what WriteJSON sends, without the newline.
 func Encode(v any) []byte {
-	out, err := json.Marshal(v)
-	if err != nil {
+	var out bytes.Buffer
+	encodeInto(&out, v)
+	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'})
+}
+
+// encodeInto encodes a value of our own types, which always encode.
+func encodeInto(text *bytes.Buffer, v any) {
+	encoder := json.NewEncoder(text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
 		panic(fmt.Errorf("encode %T: %w", v, err))
 	}
-	return out
 }
 
 // largestKept bounds the buffers, in bytes, that are kept for the next answer.
@@ -105,11 +112,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 func WriteJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	text := buffers.Get().(*bytes.Buffer)
 	text.Reset()
-	encoder := json.NewEncoder(text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(fmt.Errorf("encode %T: %w", v, err))
-	}
+	encodeInto(text, v)
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
 	_, _ = w.Write(text.Bytes()) // the client may be gone; the middleware logs it

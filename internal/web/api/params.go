@@ -191,23 +191,18 @@ type NoParams struct{}
 
 // CheckKey refuses a name that no counter can have.
 func CheckKey(param, key string) error {
-	return CheckName(param, key, "a counter without a name", "a counter's name")
-}
-
-// CheckName refuses what hit.CheckName does. empty is the error for an empty name, what the word for a name.
-func CheckName(param, name, empty, what string) error {
 	var wrong string
-	switch err := hit.CheckName([]byte(name)); {
+	switch err := hit.CheckName([]byte(key)); {
 	case err == nil:
 		return nil
-	case name == "":
-		wrong = empty
+	case key == "":
+		wrong = "a counter without a name"
 	case errors.Is(err, hit.ErrNameLength):
-		wrong = fmt.Sprintf("%s of %d bytes", what, len(name))
+		wrong = fmt.Sprintf("a counter's name of %d bytes", len(key))
 	case errors.Is(err, hit.ErrNameUTF8):
-		wrong = web.Excerpt(name) + " is not UTF-8"
+		wrong = web.Excerpt(key) + " is not UTF-8"
 	default:
-		wrong = web.Excerpt(name) + " has a control character"
+		wrong = web.Excerpt(key) + " has a control character"
 	}
 	return web.BadInput(param, "%s: must be 1 to %d bytes of UTF-8 without control characters", wrong, hit.MaxName)
 }
@@ -257,8 +252,8 @@ func (t Number) Parse(param string, byDefault, least, most int64) (int64, error)
 	return n, nil
 }
 
-// Moment is a time as a request gives it, not yet parsed: RFC 3339 text, Unix milliseconds, or a duration
-// before now such as -7d; "" if absent.
+// Moment is a time as a request gives it, not yet parsed: RFC 3339 text, which may be a date without a time,
+// Unix milliseconds, or a duration before now such as -7d; "" if absent.
 type Moment string
 
 // UnmarshalJSON keeps a string's text, and anything else as written, so that only Milli refuses it.
@@ -277,15 +272,15 @@ func (m *Moment) UnmarshalJSON(data []byte) error {
 
 // Hint is what a moment can be.
 func (Moment) Hint() string {
-	return "an RFC 3339 time, Unix milliseconds, or a time before now such as -7d"
+	return "an RFC 3339 time, a date, Unix milliseconds, or a time before now such as -7d"
 }
 
 // Schema describes both forms of a body's field. In a query, which has only text, it is the first.
 func (Moment) Schema(huma.Registry) *huma.Schema {
 	s := &huma.Schema{OneOf: []*huma.Schema{
 		{
-			Type: huma.TypeString, Description: "An RFC 3339 time, Unix milliseconds in digits, or a time before now " +
-				"such as -7d.",
+			Type: huma.TypeString, Description: "An RFC 3339 time, a date, Unix milliseconds in digits, or a time " +
+				"before now such as -7d.",
 			Examples: []any{"2026-11-21T10:00:00Z", "1795255200000", "-7d"},
 		},
 		{Type: huma.TypeInteger, Format: "int64", Description: "Unix milliseconds.", Examples: []any{1795255200000}},
@@ -294,9 +289,15 @@ func (Moment) Schema(huma.Registry) *huma.Schema {
 	return s
 }
 
+// IsDate reports whether the moment is a date without a time.
+func (m Moment) IsDate() bool {
+	_, err := time.Parse(time.DateOnly, string(m))
+	return err == nil
+}
+
 // Milli is the moment in Unix milliseconds; a negative number is relative to now. param is what the request
-// calls it.
-func (m Moment) Milli(param string) (int64, error) {
+// calls it. start returns when a date begins, of which it gets the midnight in UTC.
+func (m Moment) Milli(param string, start func(date time.Time) int64) (int64, error) {
 	if ago, ok := strings.CutPrefix(string(m), "-"); ok {
 		if length, err := human.ParseDuration(ago); err == nil {
 			return -length.Milliseconds(), nil
@@ -306,10 +307,13 @@ func (m Moment) Milli(param string) (int64, error) {
 	if err != nil {
 		n, err = hit.ParseTime(restorePlus(string(m)))
 	}
+	if date, notDate := time.Parse(time.DateOnly, string(m)); notDate == nil {
+		n, err = start(date), nil
+	}
 	if err != nil || n < 0 || n > hit.MaxTime {
-		return 0, web.BadInput(param, "%s is not a time: must be RFC 3339, such as 2026-11-21T10:00:00Z, Unix "+
-			"milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, such as -7d",
-			web.Excerpt(string(m)))
+		return 0, web.BadInput(param, "%s is not a time: must be RFC 3339, such as 2026-11-21T10:00:00Z, a date, "+
+			"such as 2026-11-21, Unix milliseconds, such as 1795255200000, from 1970 to 9999, or a time before now, "+
+			"such as -7d", web.Excerpt(string(m)))
 	}
 	return n, nil
 }

@@ -40,8 +40,8 @@ type Window struct {
 // the whole day that has just ended. So are week, month and year.
 func (w Window) Range(now int64) window.Range {
 	if w.Name == Yesterday {
-		end := firstMoment(dateIn(w.Zone, now), w.Zone)
-		return window.Range{From: firstMoment(dateIn(w.Zone, end-1), w.Zone), To: end}
+		end := FirstMoment(dateIn(w.Zone, now), w.Zone)
+		return window.Range{From: FirstMoment(dateIn(w.Zone, end-1), w.Zone), To: end}
 	}
 	date := dateIn(w.Zone, now-1) // the last that the window includes
 	switch w.Name {
@@ -52,7 +52,7 @@ func (w Window) Range(now int64) window.Range {
 	case Year:
 		date = newYearOf(date)
 	}
-	return window.Range{From: firstMoment(date, w.Zone), To: now}
+	return window.Range{From: FirstMoment(date, w.Zone), To: now}
 }
 
 // Steps are the days, weeks (from Monday), months or years of a zone: 1d, 1w, 1mo, 1y.
@@ -110,9 +110,9 @@ func (s Steps) At(milli int64) window.Range {
 // between returns the time from the first moment of one date to that of another. If a change of the clocks
 // repeats some of a date, the repeated part belongs to the next date, which had begun.
 func (s Steps) between(milli int64, first, next time.Time) window.Range {
-	end := firstMoment(next, s.Zone)
+	end := FirstMoment(next, s.Zone)
 	if end > milli {
-		return window.Range{From: firstMoment(first, s.Zone), To: end}
+		return window.Range{From: FirstMoment(first, s.Zone), To: end}
 	}
 	return s.At(end)
 }
@@ -130,9 +130,10 @@ func firstOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.Day())
 
 func newYearOf(date time.Time) time.Time { return date.AddDate(0, 0, 1-date.YearDay()) }
 
-// firstMoment returns the first moment (Unix milliseconds) at which a zone's clocks show the date or a later
-// one. If midnight does not exist, or comes twice, time.Date does not specify which moment it returns.
-func firstMoment(date time.Time, zone *time.Location) int64 {
+// FirstMoment returns the first moment (Unix milliseconds) at which a zone's clocks show the date, which is
+// its midnight in UTC, or a later one. If midnight does not exist, or comes twice, time.Date does not specify
+// which moment it returns.
+func FirstMoment(date time.Time, zone *time.Location) int64 {
 	const hour = 60 * 60
 	midnight := date.Unix()
 	offset := func(at int64) int64 {

@@ -11,17 +11,15 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// changes are what a transaction adds to a shard. This file computes them without Redis, Writer.exec sends
-// them, and Writer.inspect looks for them in Redis. The next transaction reuses their memory.
+// changes are what a transaction adds to a shard. This file computes them without Redis, and Writer.exec
+// sends them. The next transaction reuses their memory.
 type changes struct {
 	increments []increment
 	logs       []logChange
-	set        []hashExpiry       // to be set, after all increments
-	trusted    []hashExpiry       // assumed to be set already, or set by SET
-	names      map[int64][]string // by set (see Tier.NamesOf), the counters whose expiry the transaction sets
+	names      map[int64][]string // by set (see Tier.NamesOf), the counters to list
+	listed     []uint64           // the logs of these counters, and of these sets
 	segments   []window.SegmentHits
 	updates    registerUpdates
-	busy       []busyCounter
 
 	index    map[window.Segment]int // of segments
 	cells    []window.CellHits      // of the current counter
@@ -31,17 +29,12 @@ type changes struct {
 type increment struct {
 	key      string
 	field, n int64
-}
-
-type hashExpiry struct {
-	key      string
-	id       uint64 // see hashID
-	deadline int64  // Unix seconds
+	deadline int64 // of the hash (Unix seconds), if this is the last of its increments; 0 otherwise
 }
 
 // compute computes what a batch changes at now (Redis's clock, Unix seconds), without cells that have expired
-// meanwhile. known are the hashes whose expiry was set, raised the registers that are in Redis.
-func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys, known *expiryMemory,
+// meanwhile. known are the logs, raised the registers that are in Redis.
+func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys, known *sizeMemory,
 	raised *registerMemory, now int64) {
 	c.reset()
 	layout := batch.Layout
@@ -52,32 +45,34 @@ func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys,
 			c.updates.compute(layout, shard, keys, counter, raised, now)
 		}
 		c.cells = batch.Cells(counter, c.cells)
-		for _, cell := range c.cells {
+		for k, cell := range c.cells {
 			t := layout.Tiers[cell.Tier]
 			deadline := t.Deadline(cell.Epoch, counter.CounterHash)
 			if deadline <= now {
 				continue
 			}
-			key := keys.Hash(window.CellHash{Shard: shard, Counter: counter.Name, Tier: t, Epoch: cell.Epoch})
-			c.increments = append(c.increments, increment{key, cell.Field, cell.N})
-			if counter.Name != window.AllHits && layout.HasSummaries(cell.Tier) {
+			inc := increment{field: cell.Field, n: min(cell.N, window.Saturated)}
+			if cell.First {
+				inc.key = keys.Hash(window.CellHash{Shard: shard, Counter: counter.Name, Tier: t, Epoch: cell.Epoch})
+			} else {
+				inc.key = c.increments[len(c.increments)-1].key
+			}
+			if k == len(c.cells)-1 || c.cells[k+1].First {
+				inc.deadline = deadline
+			}
+			c.increments = append(c.increments, inc)
+			if counter.Name == window.AllHits {
+				continue
+			}
+			if layout.HasSummaries(cell.Tier) {
 				c.segment(window.Segment{Tier: cell.Tier, Number: t.SegmentOf(cell.Cell)}).Add(counter.Name, cell.N)
 			}
-			if !cell.First {
-				continue
-			}
-			h := hashExpiry{key, hashID(counter.CounterHash, cell.Tier, cell.Epoch), deadline}
-			if known.has(h.id) && deadline-now >= window.TrustSeconds {
-				c.trusted = append(c.trusted, h)
-				continue
-			}
-			c.set = append(c.set, h)
-			if counter.Name != window.AllHits && cell.Tier == len(layout.Tiers)-1 {
-				set := batch.NamesTier.NamesOf(batch.NamesTier.EpochAt(t.EpochStart(cell.Epoch)))
-				c.names[set] = append(c.names[set], counter.Name)
+			if cell.First && cell.Tier == len(layout.Tiers)-1 {
+				epoch := batch.NamesTier.EpochAt(t.EpochStart(cell.Epoch))
+				c.list(batch.NamesTier, counter, epoch, known)
 			}
 		}
-		if counter.Name != window.AllHits && batch.NamesTier.Sparse {
+		if counter.Name != window.AllHits && counter.IsSparse() {
 			c.addLogs(batch, counter, shard, keys, known, now)
 		}
 	}
@@ -85,18 +80,26 @@ func (c *changes) compute(batch *window.ShardBatch, shard int, keys schema.Keys,
 	c.updates.finish()
 }
 
+// list lists a counter with hits in an epoch, unless it is known to be listed.
+func (c *changes) list(t window.Tier, counter *window.CounterHits, epoch int64, known *sizeMemory) {
+	id := logID(counter.CounterHash, epoch)
+	if _, listed := known.size(id); listed || len(c.listed) > 0 && c.listed[len(c.listed)-1] == id {
+		return
+	}
+	c.names[t.NamesOf(epoch)] = append(c.names[t.NamesOf(epoch)], counter.Name)
+	c.listed = append(c.listed, id)
+}
+
 // reset drops the previous changes. None of them may still be in use.
 func (c *changes) reset() {
 	clear(c.increments)
-	clear(c.set)
-	clear(c.trusted)
 	clear(c.logs)
 	for i := range c.segments {
 		clear(c.segments[i].Counters)
 	}
 	c.updates.reset()
-	c.increments, c.set, c.trusted, c.segments = c.increments[:0], c.set[:0], c.trusted[:0], c.segments[:0]
-	c.logs, c.busy, c.logBytes = c.logs[:0], c.busy[:0], c.logBytes[:0]
+	c.increments, c.segments, c.listed = c.increments[:0], c.segments[:0], c.listed[:0]
+	c.logs, c.logBytes = c.logs[:0], c.logBytes[:0]
 	c.names, c.index = make(map[int64][]string), make(map[window.Segment]int)
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,8 +35,8 @@ func genTiers(t *testing.T) *rapid.Generator[window.Tiers] {
 type batchModel struct {
 	hits     int64
 	cells    map[modelCell]int64
-	expiries map[string]hashExpiry
-	names    map[string]string // of hashes of the coarsest tier
+	expiries map[string]int64
+	names    map[string]uint64 // by set and counter: the log whose size tells that it is listed
 	top      map[window.Segment]map[string]int64
 	expired  bool // a cell of all hits is left out, and those of counters are not
 }
@@ -56,19 +56,20 @@ func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int
 		if deadline*1000 <= stored || deadline <= now {
 			continue
 		}
-		if all := tier.Deadline(epoch, 0); l.Sparse && all > now {
+		if all := tier.Deadline(epoch, 0); all > now {
 			key := fmt.Sprintf("ns:{%d}:h:%s:%d:", l.ShardOf(hash), human.FormatDuration(tier.Cell), epoch)
 			m.cells[modelCell{key, field}] += n
-			m.expiries[key] = hashExpiry{key, hashID(0, i, epoch), all}
+			m.expiries[key] = all
 		} else {
 			m.expired = true
 		}
 		key := fmt.Sprintf("ns:{%d}:h:%s:%d:%s", l.ShardOf(hash), human.FormatDuration(tier.Cell), epoch, counter)
 		m.cells[modelCell{key, field}] += n
-		m.expiries[key] = hashExpiry{key, hashID(hash, i, epoch), deadline}
+		m.expiries[key] = deadline
 		if i == len(l.Tiers)-1 {
 			t := l.NamesTier()
-			m.names[key] = fmt.Sprint(t.NamesOf(t.EpochAt(tier.EpochStart(epoch))), counter)
+			of := t.EpochAt(tier.EpochStart(epoch))
+			m.names[fmt.Sprint(t.NamesOf(of), " ", of, " ", counter)] = logID(hash, of)
 		}
 		if l.HasSummaries(i) {
 			s := window.Segment{Tier: i, Number: window.FloorDiv(at, tier.SegmentMillis())}
@@ -81,25 +82,21 @@ func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int
 }
 
 // What a transaction sends is worked out from the batch and Redis's clock alone:
-// every cell that has not expired, in every hash an expiry that is set or trusted, a
-// name wherever the expiry of a coarsest hash is set, and the hits of each segment; and all of these cells
-// once more, added up, if the namespace has a sum of all hits.
+// every cell that has not expired, the expiry of every hash after its last increment, the names that are not
+// known to be listed, and the hits of each segment; and all of these cells once more, added up.
 // The batch foretells how many commands that is at most.
 func TestChangesOfABatch(t *testing.T) {
 	t.Parallel()
 	outer, batches := t, map[string]*window.Batch{} // batches and changes are used again, as a writer does
 	var c changes
 	rapid.Check(t, func(t *rapid.T) {
-		l := window.Layout{Tiers: genTiers(outer).Draw(t, "tiers"), Shards: 8, Sparse: rapid.Bool().Draw(t, "version 3")}
+		l := window.Layout{Tiers: genTiers(outer).Draw(t, "tiers"), Shards: 8}
 		batch := batches[fmt.Sprintf("%+v", l)]
 		if batch == nil {
 			batch = window.NewBatch(l)
 			batches[fmt.Sprintf("%+v", l)] = batch
 		}
-		known, again := make([]expiryMemory, l.Shards), make([]map[uint64]bool, l.Shards)
-		for i := range again {
-			again[i] = map[uint64]bool{}
-		}
+		known := make([]sizeMemory, l.Shards)
 		stored := rapid.Int64Range(1_763_000_000_000, 1_763_000_100_000).Draw(t, "stored")
 		// The finest hashes live so long.
 		genLater := rapid.OneOf(rapid.Int64Range(0, 250), rapid.SampledFrom([]int64{0, 4000, 90_000, 80 * 86_400}))
@@ -109,7 +106,7 @@ func TestChangesOfABatch(t *testing.T) {
 			now := stored/1000 + later
 			models := make([]batchModel, l.Shards)
 			for i := range models {
-				models[i] = batchModel{cells: map[modelCell]int64{}, expiries: map[string]hashExpiry{}, names: map[string]string{},
+				models[i] = batchModel{cells: map[modelCell]int64{}, expiries: map[string]int64{}, names: map[string]uint64{},
 					top: map[window.Segment]map[string]int64{}}
 			}
 			batch.Reset()
@@ -125,13 +122,13 @@ func TestChangesOfABatch(t *testing.T) {
 				s := batch.Shard(shard)
 				c.compute(s, shard, schema.Keys{Namespace: "ns"}, &known[shard], &registerMemory{}, now)
 				commands := len(c.increments) + len(m.expiries) + len(m.top) + 2*len(c.names)
-				fresh := later == 0 && len(c.trusted) == 0 && !(l.Sparse && m.expired)
+				fresh := later == 0 && len(c.listed) == len(m.names) && !m.expired
 				if s.Commands() < commands || fresh && s.Commands() > commands && s.IsExact() {
 					t.Fatalf("shard %d says %d commands (exact: %v) and has %d", shard, s.Commands(), s.IsExact(), commands)
 				}
-				checkChanges(t, &c, m, again[shard], now)
-				for _, h := range c.set {
-					known[shard].add(h.id, 0)
+				checkChanges(t, &c, m, &known[shard])
+				for _, id := range c.listed {
+					known[shard].add(id, 0)
 				}
 				if s.Recount(); s.Hits() != m.hits || s.Commands() < commands || fresh && s.Commands() != commands {
 					t.Fatalf("shard %d says %d commands and %d hits when it has counted them again, and has %d and %d",
@@ -142,39 +139,35 @@ func TestChangesOfABatch(t *testing.T) {
 	})
 }
 
-// checkChanges compares changes with what they are to be. again has the hashes of earlier transactions.
-func checkChanges(t *rapid.T, c *changes, m batchModel, again map[uint64]bool, now int64) {
-	cells := map[modelCell]int64{}
+// checkChanges compares changes with what they are to be.
+func checkChanges(t *rapid.T, c *changes, m batchModel, known *sizeMemory) {
+	cells, expiries := map[modelCell]int64{}, map[string]int64{}
 	for _, inc := range c.increments {
 		cells[modelCell{inc.key, inc.field}] = inc.n
+		if expiries[inc.key] > 0 {
+			t.Fatalf("%s has an increment after its expiry", inc.key)
+		}
+		if inc.deadline > 0 {
+			expiries[inc.key] = inc.deadline
+		}
 	}
 	if !maps.Equal(cells, m.cells) || len(cells) != len(c.increments) {
 		t.Fatalf("increments %v, want %v", c.increments, m.cells)
 	}
-	expiries, names, listed := map[string]hashExpiry{}, map[string]int{}, map[string]int{}
-	for _, h := range c.set {
-		if again[h.id] && h.deadline-now >= window.TrustSeconds {
-			t.Fatalf("the expiry of %+v is set twice", h)
-		}
-		if name := m.names[h.key]; name != "" {
-			names[name]++ // a set can be of several epochs
-		}
-	}
-	for _, h := range c.trusted {
-		if !again[h.id] || h.deadline-now < window.TrustSeconds {
-			t.Fatalf("%+v is taken to be set", h)
-		}
-	}
-	for _, h := range slices.Concat(c.set, c.trusted) {
-		again[h.id] = true
-		expiries[h.key] = h
-	}
-	if !maps.Equal(expiries, m.expiries) || len(expiries) != len(c.set)+len(c.trusted) {
+	if !maps.Equal(expiries, m.expiries) {
 		t.Fatalf("expiries %v, want %v", expiries, m.expiries)
+	}
+	names, listed := map[string]int{}, map[string]int{}
+	for name, id := range m.names {
+		if _, is := known.size(id); !is {
+			set, rest, _ := strings.Cut(name, " ")
+			_, counter, _ := strings.Cut(rest, " ")
+			names[set+" "+counter]++ // a set can be of several epochs
+		}
 	}
 	for set, inSet := range c.names {
 		for _, name := range inSet {
-			listed[fmt.Sprint(set, name)]++
+			listed[fmt.Sprint(set, " ", name)]++
 		}
 	}
 	if !maps.Equal(listed, names) || len(c.segments) != len(m.top) {
@@ -221,7 +214,7 @@ func BenchmarkOrder(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
 					batch.Add(name, hash, times[i%hits], stored, 1)
 					if i%flush == flush-1 {
-						c.compute(batch.Shard(0), 0, schema.Keys{Namespace: "bench"}, &expiryMemory{}, &registerMemory{}, stored/1000)
+						c.compute(batch.Shard(0), 0, schema.Keys{Namespace: "bench"}, &sizeMemory{}, &registerMemory{}, stored/1000)
 						batch.Reset()
 					}
 				}

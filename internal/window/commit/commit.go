@@ -28,17 +28,15 @@ type Writer struct {
 	id        string              // see CursorRecord.By; another one from each change of RareFields on
 	held      schema.CursorRecord // what Redis last had, for compare-and-set
 	exists    bool                // whether the record existed then
-	expiries  expiryMemory
-	sizes     expiryMemory // of logs, and of those that busy counters would have
+	salt      uint64              // see window.ShardBatch.Place
+	logs      logs
 	registers registerMemory
-	erased    string // what Keys.Erasure held when expiries and registers were remembered: see package erase
+	erased    string // what Keys.Erasure held when logs and registers were remembered: see package erase
 	changes   changes
 	commands  commands
 
 	// suspected is the moment that Redis's clock had shown before it fell; zero if it has not.
 	suspected time.Time
-	// unverified are hashes whose expiry was trusted by attempts whose outcome is unknown, see healExpiries.
-	unverified []hashExpiry
 
 	// OnRetry is called for each attempt whose outcome is unknown, before the pause. The first attempt
 	// after a broken connection comes at once, and without a call.
@@ -80,17 +78,18 @@ type Commit struct {
 	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
 	// may explain.
 	Ahead time.Duration
-	// Failed names the first key that another program has written to; it can be set together with an error.
-	// Hits are then missing from cells or summaries although the cursor has passed them, because Redis does
-	// not roll back if a single command of a transaction fails.
-	Failed *window.ForeignError
+	// Failed names the first key that could not be changed, and is a *window.ForeignError if another program
+	// has written to it; it can be set together with an error. Hits are then missing from cells or summaries
+	// although the cursor has passed them, because Redis does not roll back if a single command of a
+	// transaction fails.
+	Failed error
 
 	under  string  // Writer.erased when the last transaction was sent
 	losses []error // for Writer.OnLoss, once the commit is certain
 }
 
 // failed records the first key that caused a loss of hits. err is nil if no key did.
-func (c *Commit) failed(err *window.ForeignError) {
+func (c *Commit) failed(err error) {
 	if c.Failed == nil {
 		c.Failed = err
 	}
@@ -102,6 +101,7 @@ func OpenWriter(ctx context.Context, s *schema.Store, layout window.Layout, stre
 		store: s, layout: layout, stream: stream, shard: shard,
 		key:   s.Keys.Cursor(shard, stream),
 		watch: []string{s.Keys.Cursor(shard, stream), s.Keys.Erasure(shard)},
+		salt:  window.HashCounter([]byte(stream)),
 		id:    newWriterID(), registers: registerMemory{most: max(knownRegisters/layout.Shards, leastRegisters)},
 		OnRetry: func(error) {}, OnLoss: func(error) {},
 	}
@@ -134,10 +134,12 @@ func (w *Writer) Commit(ctx context.Context, batch *window.ShardBatch, to window
 	return w.commit(ctx, batch, next)
 }
 
-// Place decides which of a batch's counters go into their logs. Call it before Split; Commit calls it, too.
+// Place decides which hits of a batch go into logs, and which logs it folds. Call it before Split; Commit
+// calls it, too.
 func (w *Writer) Place(batch *window.ShardBatch) {
-	batch.Place(w.store.MaxLogBytes, func(counterHash uint64, epoch int64) int {
-		return w.sizes.size(hashID(counterHash, len(w.layout.Tiers), epoch))
+	batch.Place(w.store.MaxLogBytes, w.salt, func(counterHash uint64, epoch int64) int {
+		size, _ := w.logs.sizes.size(logID(counterHash, epoch))
+		return size.bytes()
 	})
 }
 

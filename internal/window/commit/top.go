@@ -1,6 +1,7 @@
 package commit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -23,8 +24,8 @@ type topChange struct {
 	writer   *Writer
 	segments []window.Segment // in which the batch has hits
 	replies  []*redis.StringCmd
-	texts    []string             // the new summaries of the segments; empty for one that is left as it is
-	foreign  *window.ForeignError // about the first one left as it is
+	texts    []string // the new summaries of the segments; empty for one that is left as it is
+	foreign  error    // about the first one left as it is
 }
 
 // queueReads queues the reads. GET distinguishes a key of another type from a missing one; MGET does not.
@@ -39,11 +40,8 @@ func (c *topChange) merge(changes *changes) error {
 	size := c.writer.layout.SummarySize()
 	for i, s := range c.segments {
 		text, err := mergeReply(c.key(s), c.replies[i], changes.hits(s), size)
-		var foreign *window.ForeignError
-		if errors.As(err, &foreign) {
-			if c.foreign == nil {
-				c.foreign = foreign
-			}
+		if window.IsForeign(err) {
+			c.foreign = cmp.Or(c.foreign, err)
 		} else if err != nil {
 			return err
 		}

@@ -2,13 +2,11 @@ package commit
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
 	"tallyroll/internal/unique"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
 )
 
@@ -130,37 +128,6 @@ func (c *commands) queueUpdates(ctx context.Context, p redis.Pipeliner, list []r
 		_ = p.Process(ctx, redis.NewIntCmd(ctx, c.args[first:len(c.args):len(c.args)]...)) // queues it
 		_ = p.Process(ctx, redis.NewBoolCmd(ctx, c.arguments("expireat", &r.key, &r.deadline)...))
 	}
-}
-
-// readRegisters queries updates whose reply was lost: the beginning of each key, which identifies a
-// HyperLogLog.
-func readRegisters(ctx context.Context, p redis.Pipeliner, list []registerUpdate) []*redis.StringCmd {
-	out := make([]*redis.StringCmd, len(list))
-	for i := range list {
-		out[i] = p.GetRange(ctx, list[i].key, 0, unique.HeaderSize-1)
-	}
-	return out
-}
-
-// checkRegister returns why an update has failed, or nil. gone is whether the key may be missing. Any error
-// other than the *ForeignError means that the outcome is unknown.
-func checkRegister(r *registerUpdate, reply *redis.StringCmd, gone bool) (*window.ForeignError, error) {
-	text, err := reply.Result()
-	switch {
-	case err != nil:
-		if err := cluster.WrapForeign(r.key, err); !window.IsForeign(err) {
-			return nil, err
-		}
-		return &window.ForeignError{Key: r.key, Err: err}, nil
-	case text == "" && gone:
-		return nil, nil
-	case text == "":
-		return &window.ForeignError{Key: r.key, Err: errors.New("unique values that were added are not in it")}, nil
-	}
-	if err := unique.CheckHeader(text); err != nil {
-		return &window.ForeignError{Key: r.key, Err: err}, nil
-	}
-	return nil, nil
 }
 
 // knownRegisters bounds the memory of a stream's writers for registers known to be in Redis (bytes).

@@ -12,8 +12,6 @@
 //     since. So no hash comes back without an expiry or unlisted, whichever worker reads the stream, and
 //     whether or not it has a cursor or is listed. No token repeats, so even if Redis loses an erasure, the
 //     next token differs.
-//   - A commit whose reply was lost looks for its cells. If the token has changed, a missing cell proves
-//     nothing: see Writer.inspect.
 //   - Both read a summary under what they watch, and change it in their transactions: a writer under its
 //     cursor, an eraser under the cursors of all streams and the token. So neither overwrites the other. The
 //     entry goes in the transaction that removes the cells, so the summaries count whatever a counter has in
@@ -25,4 +23,6 @@
 //
 // An eraser counts its transactions in "opened" and "closed" of the cursors, as commits do. If a torn
 // append-only file runs the beginning of one again, it may remove later hits, and the next commit marks that.
+//
+// Redis without memory refuses every command inside MULTI. Then a script does the same work (erase.lua).
 package erase

@@ -2,11 +2,13 @@ package erase
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -63,13 +65,13 @@ func (r Eraser) Erase(ctx context.Context, counters []string) (out Erased, err e
 func (r Eraser) EraseListed(ctx context.Context, prefix, after string) (out Erased, err error) {
 	_, err = read.WithSurvey(ctx, r.Reader, func(base read.Survey) (int, error) {
 		layout := base.Layout()
-		sets := func(shard int) []string { // from which the names are removed
+		sets := make(read.NameSets, layout.Shards) // from which the names are removed
+		for shard := range sets {
 			e := newShardEraser(r.Store, layout, shard, nil, nil)
 			e.plan(base.Now(), base.LatestHit())
-			return e.sets
+			sets[shard] = e.sets
 		}
-		names, more, err := read.MergeSets(ctx, r.Store, sets, 0, layout.Shards, 2*eraseNames/layout.Shards+16, prefix,
-			after, eraseNames)
+		names, more, err := sets.List(ctx, r.Store.Client, prefix, after, eraseNames)
 		if err != nil {
 			return 0, err
 		}
@@ -129,6 +131,7 @@ type shardEraser struct {
 
 	// The summaries that list a wanted counter. They are current while cursors and erasures are unchanged.
 	erased string
+	last   string      // the whole text of Keys.Erasure, read with the cursors
 	known  []knownTops // by stream
 }
 
@@ -280,6 +283,7 @@ func (e *shardEraser) checkNamespace(ctx context.Context) error {
 type placed struct {
 	schema.CursorRecord
 	exists bool
+	fields []any // as Redis has them
 }
 
 // readState reads the last erasure and the cursors, and whether anything but summaries exists of the
@@ -317,6 +321,7 @@ func (e *shardEraser) readState(ctx context.Context, tx *cluster.WatchedTx, coun
 	if erased != e.erased {
 		e.erased, e.known = erased, make([]knownTops, len(e.streams)) // another shardEraser may have changed summaries
 	}
+	e.last = last.Val()
 	// Redis's clock, too: the cursor of a recreated stream does not show how late earlier hits were.
 	latest := clock.Val().UnixMilli()
 	at = make([]placed, len(e.streams))
@@ -324,6 +329,7 @@ func (e *shardEraser) readState(ctx context.Context, tx *cluster.WatchedTx, coun
 		if at[s].CursorRecord, at[s].exists, err = schema.ParseCursor(e.watch[1+s], cursor); err != nil {
 			return false, nil, 0, err
 		}
+		at[s].fields = cursor.Val()
 		latest = max(latest, at[s].LatestHit())
 	}
 	if latest > e.until { // there may be keys that the plan does not know
@@ -463,8 +469,12 @@ func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters 
 			}
 		}
 	}
-	if err != nil && first.Val() == "" {
-		return 0, err // EXEC has not run, or that is unknown
+	full := err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+	if full {
+		erased, err = e.runScript(ctx, tx, members, hashes, changed, at, text, now)
+	}
+	if err != nil && (full || first.Val() == "") {
+		return 0, err // it has not run, or that is unknown
 	}
 	for _, top := range changed {
 		if texts := e.known[top.stream].texts; top.more {
@@ -474,15 +484,49 @@ func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters 
 		}
 	}
 	e.erased = text
+	if full {
+		return erased, nil
+	}
 	for _, r := range removed {
 		if r.Val() > 0 {
 			erased++
 		}
 	}
 	for _, command := range results {
-		if failed := cluster.FindForeign(command); failed != nil {
+		if failed := cluster.FindFailed(command); failed != nil {
 			return erased, failed
 		}
 	}
 	return erased, nil
+}
+
+//go:embed erase.lua
+var source string
+
+var script = redis.NewScript(source)
+
+// runScript is exec on a Redis without memory, which an erasure has to free: it refuses every command inside
+// MULTI, but nothing in a script that has written. The script compares what is watched.
+func (e *shardEraser) runScript(ctx context.Context, tx *cluster.WatchedTx, members []any, hashes [][]string,
+	changed []changedTop, at []placed, text string, now int64) (erased int, err error) {
+	changed = slices.DeleteFunc(slices.Clone(changed), func(top changedTop) bool { return top.deadline <= now })
+	keys := slices.Concat(e.watch, slices.Concat(hashes...), e.sets)
+	args := []any{len(at), len(members), len(hashes[0]), len(e.sets), len(changed), e.last, text,
+		len(schema.CursorFields)}
+	args = append(args, schema.CursorArgs...)
+	for s := range at {
+		for _, field := range at[s].fields {
+			value, _ := field.(string) // none is empty in the script, too
+			args = append(args, value)
+		}
+	}
+	args = append(args, members...)
+	for _, top := range changed {
+		keys, args = append(keys, top.key), append(args, top.text, top.deadline)
+	}
+	erased, err = script.Run(ctx, tx, keys, args...).Int()
+	if err == nil && erased < 0 {
+		err = redis.TxFailedErr
+	}
+	return erased, err
 }

@@ -54,6 +54,7 @@ func (r *rig) mustBeWhole(counter string, now time.Time, want int64) {
 }
 
 func (r *rig) TestErasureLeavesNothing(t *testing.T) {
+	r.WithLogs(1)
 	now, s := time.Now(), r.Open("HITS")
 	for i := range 10 {
 		for _, at := range []time.Time{now, now.Add(-3 * time.Hour), now.Add(-20 * 24 * time.Hour)} {
@@ -94,6 +95,7 @@ func (r *rig) TestErasedCounterIsListedAgain(t *testing.T) {
 
 // A stream that is on no list is not in the way of an erasure, and learns of it all the same.
 func (r *rig) TestErasureBeforeATransaction(t *testing.T) {
+	r.WithLogs(1)
 	now, next := time.Now(), r.AddTrouble(t)
 	for _, stream := range []string{"HITS", "UNLISTED"} {
 		s := r.Open(stream)
@@ -193,6 +195,7 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 
 // An erasure of a counter that does not exist reads some hundred summaries per stream, with few commands.
 func (r *rig) TestErasureSendsFewCommands(t *testing.T) {
+	r.WithLogs(1)
 	const most, streams = 60, 10
 	var commands atomic.Int64
 	r.AddHook(t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {

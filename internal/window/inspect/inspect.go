@@ -314,7 +314,7 @@ func (i *Inspector) Names(ctx context.Context, after string, most int, now, late
 	listed := i.layout.NamesTier()
 	alive := window.Range{From: listed.EpochStart(listed.FirstEpoch(math.MaxUint64, now)), To: max(now, latest) +
 		window.HashAhead + 1} // with the longest jitter
-	return read.ListNames(ctx, i.store, i.layout, 0, i.layout.Shards, 2*most/i.layout.Shards+16, alive, "", after, most)
+	return read.NameSetsOf(i.store.Keys, i.layout, alive).List(ctx, i.store.Client, "", after, most)
 }
 
 // HasBegan reports whether streams have ended, some of which may no longer be listed.
@@ -504,7 +504,7 @@ func parseEpoch(l window.Layout, t window.Tier, shard int, rest string) (h windo
 	number, err := strconv.ParseInt(epoch, 10, 64)
 	belongs := l.ShardOf(window.HashCounter([]byte(counter)))
 	switch {
-	case !ok || err != nil || counter == window.AllHits && (!l.Sparse || t.Sparse):
+	case !ok || err != nil || counter == window.AllHits && t.Sparse:
 		return h, "its name is not that of a key with cells"
 	case counter == window.AllHits && shard < l.Shards:
 	case shard != belongs:

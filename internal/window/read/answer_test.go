@@ -64,11 +64,75 @@ func (r *rig) TestAnswersFollowTheNamespace(t *testing.T) {
 	check("with another layout", 0)
 }
 
+// The sum of all hits has no logs, so none are read or count against MaxCells. Those of other counters do.
+func (r *rig) TestSumOfAllHitsReadsNoLogs(t *testing.T) {
+	r.WithLogs(1024)
+	now := time.Now()
+	r.Open("HITS").Commit("rare", now.Add(-time.Second), 7)
+	var logs atomic.Int64
+	r.AddHook(t, func(_ context.Context, cmds []redis.Cmder, send func([]redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			if strings.Contains(fmt.Sprint(cmd.Args()), "}:s:") {
+				logs.Add(1)
+			}
+		}
+		return send(cmds)
+	})
+	for _, span := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
+		total := window.Question{Counter: window.AllHits, Span: window.Last(span)}
+		series := window.SeriesQuestion{Counter: window.AllHits, Span: total.Span, Step: span / 4}
+		plan := windowtest.Must(r.Layout.Plan(total.Counter, windowtest.Must(total.Span.At(now.UnixMilli())), now.UnixMilli()))
+		steps := windowtest.Must(r.Layout.PlanSeries(series, now.UnixMilli()))
+		cells := func(p window.Plan) (n int64) {
+			for h := range p.Hashes {
+				if !h.Tier.Sparse {
+					n += int64(r.Layout.Shards) * h.Tier.CellsPerEpoch()
+				}
+			}
+			return n
+		}
+		check := func(cells int64, ask func() (int64, error)) {
+			t.Helper()
+			var much *window.TooMuchError
+			r.Reader.MaxCells = cells - 1
+			require.ErrorAs(t, windowtest.ErrOf(ask()), &much)
+			require.Equal(t, cells, much.Count)
+			r.Reader.MaxCells = cells
+			n, err := ask()
+			require.NoError(t, err)
+			require.EqualValues(t, 7, n)
+		}
+		r.At(now, func() {
+			check(cells(plan), func() (int64, error) {
+				a, err := r.Reader.Answer(t.Context(), []window.Question{total})
+				if err != nil {
+					return 0, err
+				}
+				return a.Answers[0].Upper, nil
+			})
+			check(cells(steps.Plan), func() (n int64, err error) {
+				a, err := r.Reader.Series(t.Context(), []window.SeriesQuestion{series})
+				for _, s := range a {
+					for _, step := range s.Counts {
+						n += step
+					}
+				}
+				return n, err
+			})
+		})
+	}
+	require.Zero(t, logs.Load())
+	r.Reader.MaxCells = 0
+	require.EqualValues(t, 7, r.Total("rare", time.Hour, now).Upper)
+	require.Positive(t, logs.Load())
+}
+
 // Wherever the clocks of NATS, of Redis and of the asker stand, and wherever in an
 // epoch that is, the truth about the range that an answer names is within its bounds:
 // the hashes that Redis, by its own clock, has let go of are not asked for, and hits that
 // are dated after Redis's now are not sold as certain.
 func (r *rig) TestAnswersGoByTheClockOfRedis(t *testing.T) {
+	r.WithLogs(1)
 	defer r.Clock.Ahead(0)
 	epoch := 2 * time.Minute // of 1s/1m
 	seq := uint64(0)
@@ -126,6 +190,7 @@ func (r *rig) TestAnswersGoByTheClockOfRedis(t *testing.T) {
 // Hits that are stored while a question is on its way are in the answer: the range that
 // it names must not end before them.
 func (r *rig) TestAnswerEndsWhenItWasRead(t *testing.T) {
+	r.WithLogs(1)
 	s, last := r.Open("HITS"), int64(0)
 	hit := func() { // some milliseconds after the previous one
 		var now time.Time
@@ -191,6 +256,7 @@ func (r *rig) TestAnswerTakesOneRoundTrip(t *testing.T) {
 func TestQuestionsOfOneTripAreIndependent(t *testing.T) {
 	t.Parallel()
 	r := windowtest.NewRig(t, windowtest.Server(t))
+	r.WithLogs(1)
 	now, s := time.Now(), r.Open("HITS")
 	for i, name := range []string{"good", "garbage", "other", "far"} {
 		s.Commit(name, now, int64(i+1))

@@ -30,7 +30,7 @@ func array(texts ...string) string {
 // BenchmarkAnswer asks for eight windows of each counter; ns/op is per call. Replies come without a server:
 // what is measured is the reader's own work.
 func BenchmarkAnswer(b *testing.B) {
-	layout := `{"version":1,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`
+	layout := `{"version":3,"tiers":"` + window.DefaultTiers + `","shards":16,"hash":"xxhash64","id":"X","epoch_cells":256}`
 	const cursor = "1763683200000000000,9,1763683300000000000,1763683300000000000,1763683300000,0,1,1,,W,,"
 	replies := map[string][]byte{ // by command, or by what the key ends with
 		"get":      []byte(bulk(layout)),

@@ -250,7 +250,9 @@ func (e Export) page(ctx context.Context, r *Reader, dir *schema.Directory, now 
 		return ExportPage{}, ErrReopened
 	}
 	if len(names) > 0 {
-		out.Rows = e.rows(found, piece, len(names))
+		var saturated bool
+		out.Rows, saturated = e.rows(found, piece, len(names))
+		out.Complete = out.Complete && !saturated
 		out.Next = ExportPlace{Counter: names[len(names)-1]}
 	}
 	if piece.To < e.Range.To {
@@ -274,12 +276,13 @@ func (e Export) names(ctx context.Context, r *Reader, l window.Layout, tier wind
 	logs := window.Plan{Range: piece}
 	logs.AddLogs(l)
 	most := min(room/(roomOf(tier, piece)+logs.Capacity()), exportNames)
+	sets := NameSetsOf(r.Store.Keys, l, piece)
 	if most > 0 {
-		names, more, err = listAfter(ctx, r.Store, l, piece, e.Prefix, at.Counter, int(most))
+		names, more, err = sets.List(ctx, r.Store.Client, e.Prefix, at.Counter, int(most))
 		return names, piece, more, err
 	}
 	if at.Inside == 0 {
-		names, more, err = listAfter(ctx, r.Store, l, piece, e.Prefix, at.Counter, 1)
+		names, more, err = sets.List(ctx, r.Store.Client, e.Prefix, at.Counter, 1)
 		if err != nil || len(names) == 0 {
 			return nil, piece, false, err
 		}
@@ -294,7 +297,7 @@ func (e Export) names(ctx context.Context, r *Reader, l window.Layout, tier wind
 }
 
 // rows adds up the cells of the first plans, which are those of the counters.
-func (e Export) rows(found snapshot, piece window.Range, counters int) (out []ExportRow) {
+func (e Export) rows(found snapshot, piece window.Range, counters int) (out []ExportRow, saturated bool) {
 	step := e.Step.Milliseconds()
 	hits := make([]window.Estimate, (piece.To-piece.From)/step)
 	for i := range counters {
@@ -302,10 +305,10 @@ func (e Export) rows(found snapshot, piece window.Range, counters int) (out []Ex
 		p := window.SeriesPlan{Plan: found.plans[i], Step: step}
 		p.Count(hits, found.cells[i], 0)
 		for j, n := range hits {
-			if n.Total > 0 {
+			if saturated = saturated || n.IsSaturated(); n.Total > 0 {
 				out = append(out, ExportRow{p.Counter, piece.From + int64(j)*step, n.Total})
 			}
 		}
 	}
-	return out
+	return out, saturated
 }

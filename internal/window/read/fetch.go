@@ -17,11 +17,6 @@ type planner func(l window.Layout, now int64) ([]window.Plan, error)
 // sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
 func sumOf(questions []window.Question) planner {
 	return func(l window.Layout, now int64) ([]window.Plan, error) {
-		for i, q := range questions {
-			if q.Counter == window.AllHits && !l.Sparse {
-				return nil, &window.QuestionError{Index: i, Err: window.ErrNoSum}
-			}
-		}
 		plans, err := planAll(l, questions, now)
 		for i := range plans {
 			plans[i].Sums = true

@@ -53,8 +53,9 @@ func (s *keySet) addAll(keys []string) {
 type keySets struct {
 	cursors    keySet
 	hashes     [hashKinds]keySet
-	unions     keySet // of unique cells: the keys of each, see unionKey
-	unionCells int64  // how many cells the unions have together
+	again      []*redis.RawCmd // how each log begins, after the hashes
+	unions     keySet          // of unique cells: the keys of each, see unionKey
+	unionCells int64           // how many cells the unions have together
 }
 
 // hashKind is how a hash is read.
@@ -77,6 +78,37 @@ func kindOf(h window.CellHash) hashKind {
 		return hashSum
 	}
 	return wholeHash
+}
+
+// logBeginning is how much of a log is read again: its header and a cell, which a fold does not leave there.
+const logBeginning = 24
+
+// queueHashes queues the logs, then the hashes, and then how the logs begin. If a log begins otherwise by
+// then, a commit has moved some of its hits into hashes.
+func (w *keySets) queueHashes(ctx context.Context, p redis.Pipeliner) {
+	logs := &w.hashes[sparseLog]
+	logs.queue(ctx, p, hashCommands[sparseLog])
+	for kind := range sparseLog {
+		w.hashes[kind].queue(ctx, p, hashCommands[kind])
+	}
+	w.again = make([]*redis.RawCmd, len(logs.keys))
+	for i, key := range logs.keys {
+		w.again[i] = redis.NewRawCmd(ctx, "getrange", key, 0, logBeginning-1)
+		_ = p.BatchProcess(ctx, w.again[i])
+	}
+}
+
+// checkLog returns ErrStale if a log was folded between its two reads.
+func (w *keySets) checkLog(key string) error {
+	text, _, err := w.hashes[sparseLog].reply(key).Value()
+	if err != nil || text == "" {
+		return err
+	}
+	again, _, err := cluster.Reply{Key: key, Text: string(w.again[w.hashes[sparseLog].at[key]].Val())}.Value()
+	if err == nil && !strings.HasPrefix(again, text[:min(len(text), logBeginning)]) {
+		err = ErrStale
+	}
+	return err
 }
 
 func (w *keySets) size() int {
@@ -108,7 +140,7 @@ type readPlan struct {
 	room   int64    // how many cells the hashes can hold
 }
 
-// hashAt is a hash's place in keySets.hashes.
+// hashAt is a hash's place in keySets.hashes. The index is -1 if the hash is not read.
 type hashAt struct {
 	kind  hashKind
 	index int
@@ -130,6 +162,10 @@ func planReads(k schema.Keys, dir *schema.Directory, plans []window.Plan) (out r
 		}
 		for h := range hashesOf(p, dir.Layout) {
 			kind := kindOf(h)
+			if kind == sparseLog && h.Counter == window.AllHits { // which has none
+				out.at = append(out.at, hashAt{kind, -1})
+				continue
+			}
 			index, added := out.hashes[kind].add(k.Hash(h))
 			if added {
 				out.room += h.Tier.Capacity()

@@ -84,6 +84,7 @@ func (s Survey) names(ctx context.Context, q NamesQuestion) (Names, error) {
 	}
 	out := Names{AsOf: s.asOf(), Complete: s.complete(plan), CountingSince: s.countingSince(), Next: q.After}
 	out.CompleteSince, out.Now = s.completeSince(), s.at.milli
+	sets := NameSetsOf(s.reader.Store.Keys, layout, plan.Range)
 	for range maxNameRounds {
 		room := min(q.Limit-len(out.Counters), most)
 		list := room
@@ -93,7 +94,7 @@ func (s Survey) names(ctx context.Context, q NamesQuestion) (Names, error) {
 		case q.Listed:
 			list = min(room, namesPerRound)
 		}
-		names, more, err := listAfter(ctx, s.reader.Store, layout, plan.Range, q.Prefix, out.Next, list)
+		names, more, err := sets.List(ctx, s.reader.Store.Client, q.Prefix, out.Next, list)
 		if err != nil {
 			return Names{}, err
 		}
@@ -148,46 +149,74 @@ func (n *Names) addListed(ctx context.Context, base Survey, names []string, span
 	return nil
 }
 
-// listAfter returns the first listed names after a name, or at least some. more reports if there are others.
-func listAfter(ctx context.Context, s *schema.Store, l window.Layout, longest window.Range, prefix, after string,
-	most int) (names []string, more bool, err error) {
-	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
-	return ListNames(ctx, s, l, 0, l.Shards, 2*most/l.Shards+16, longest, prefix, after, most)
-}
-
-// ListNames is listAfter for the shards from first to before end, asking each for each names.
-func ListNames(ctx context.Context, s *schema.Store, l window.Layout, first, end, each int, longest window.Range,
-	prefix, after string, most int) (names []string, more bool, err error) {
-	listed := l.NamesTier()
-	return MergeSets(ctx, s, func(shard int) (sets []string) {
-		set, last := listed.NamesOf(listed.EpochAt(longest.From)), listed.NamesOf(listed.EpochAt(longest.To-1))
-		for ; set <= last; set++ {
-			sets = append(sets, s.Keys.Names(shard, listed, set))
+// AllNames asks for one page of counters after the other. It ends at the last page, or once it has more than
+// most counters. Its answer is as fresh and complete as each page. AsOf is at most Now, because a hit that
+// the clock of NATS has dated later is not listed yet.
+func AllNames(ctx context.Context, ask func(context.Context, NamesQuestion) (Names, error), q NamesQuestion,
+	most int) (Names, error) {
+	out := NoNames()
+	for {
+		q.Limit = most + 1 - len(out.Counters)
+		page, err := ask(ctx, q)
+		if err != nil {
+			return Names{}, err
 		}
-		return sets
-	}, first, end, each, prefix, after, most)
+		out.Add(page)
+		if page.Next == "" || len(out.Counters) > most {
+			out.AsOf = min(out.AsOf, out.Now)
+			return out, nil
+		}
+		q.After = page.Next
+	}
 }
 
-// MergeSets merges sets of names of the shards from first to before end: the first most names with a prefix
-// and after a name, each once. It asks each set for each names.
-func MergeSets(ctx context.Context, s *schema.Store, sets func(shard int) []string, first, end, each int, prefix,
-	after string, most int) (names []string, more bool, err error) {
-	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + "\xff",
-		Count: int64(each)} // no name has that byte
+// NoNames returns what Add adds the first page to.
+func NoNames() Names { return Names{AsOf: math.MaxInt64, Now: math.MaxInt64, Complete: true} }
+
+// Add adds a later page.
+func (n *Names) Add(page Names) {
+	n.AsOf, n.Now = min(n.AsOf, page.AsOf), min(n.Now, page.Now)
+	n.Complete = n.Complete && page.Complete
+	n.CompleteSince, n.CountingSince = max(n.CompleteSince, page.CompleteSince), page.CountingSince
+	n.Counters, n.Answers = append(n.Counters, page.Counters...), append(n.Answers, page.Answers...)
+	n.Next = page.Next
+}
+
+// NameSets are sorted sets that list counters: the keys of each shard's.
+type NameSets [][]string
+
+// NameSetsOf returns the sets that list the counters with hits in a range.
+func NameSetsOf(k schema.Keys, l window.Layout, r window.Range) NameSets {
+	tier, out := l.NamesTier(), make(NameSets, l.Shards)
+	first, last := tier.NamesOf(tier.EpochAt(r.From)), tier.NamesOf(tier.EpochAt(r.To-1))
+	for shard := range out {
+		for set := first; set <= last; set++ {
+			out[shard] = append(out[shard], k.Names(shard, tier, set))
+		}
+	}
+	return out
+}
+
+// List returns the first most names with a prefix after a name, each once, or at least some of them, and
+// whether there may be more.
+func (n NameSets) List(ctx context.Context, client *cluster.Client, prefix, after string, most int) (names []string,
+	more bool, err error) {
+	// Names are spread evenly, so twice a shard's share and a few more are usually enough.
+	each := min(2*most/len(n)+16, most+1)
+	const last = "\xff" // no name has that byte
+	between := &redis.ZRangeBy{Min: "[" + prefix, Max: "(" + prefix + last, Count: int64(each)}
 	if after >= prefix && after != "" {
 		between.Min = "(" + after
 	}
 	var lists []*redis.StringSliceCmd
-	if cmds, err := s.Client.Read(ctx, func(p redis.Pipeliner) error {
+	if cmds, err := client.Read(ctx, func(p redis.Pipeliner) error {
 		lists = nil
-		for shard := first; shard < end; shard++ {
-			for _, set := range sets(shard) {
-				lists = append(lists, p.ZRangeByLex(ctx, set, between))
-			}
+		for _, set := range slices.Concat(n...) {
+			lists = append(lists, p.ZRangeByLex(ctx, set, between))
 		}
 		return nil
 	}); err != nil {
-		return nil, false, fmt.Errorf("read names of %d shards: %w", end-first, cluster.WrapForeignReply(cmds, err))
+		return nil, false, fmt.Errorf("read names of %d shards: %w", len(n), cluster.WrapForeignReply(cmds, err))
 	}
 	names, more = mergeNames(lists, each, most)
 	return names, more, nil

@@ -152,9 +152,7 @@ func (r *Reader) travel(ctx context.Context, t *trip) (err error) {
 		_ = p.BatchProcess(ctx, record, idle)
 		t.cursors.queue(ctx, p, "hmget", schema.CursorArgs...)
 	}, func(p redis.Pipeliner) {
-		for kind, command := range hashCommands {
-			t.hashes[kind].queue(ctx, p, command)
-		}
+		t.queueHashes(ctx, p)
 		t.unions.queueUnions(ctx, p)
 	}, func(p redis.Pipeliner) {
 		_ = p.BatchProcess(ctx, list)

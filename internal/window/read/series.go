@@ -24,9 +24,6 @@ func (s *seriesPlanner) plan(l window.Layout, now int64) (_ []window.Plan, err e
 	plans := make([]window.Plan, len(s.questions))
 	var points int64
 	for i, q := range s.questions {
-		if q.Counter == window.AllHits && !l.Sparse {
-			return nil, &window.QuestionError{Index: i, Err: window.ErrNoSum}
-		}
 		p := &s.steps[i]
 		alike := i > 0 && q.HasSameSteps(s.questions[i-1]) // a calendar need not be asked again
 		if alike {

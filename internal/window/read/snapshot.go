@@ -52,6 +52,11 @@ func (s *snapshot) parse(need readPlan, t *trip) (err error) {
 			if hashes[kind][i], err = s.cellsIn(hashKind(kind), t.hashes[kind].reply(key)); err != nil {
 				return err
 			}
+			if hashKind(kind) == sparseLog {
+				if err := t.checkLog(key); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	s.assignCells(need, hashes)
@@ -73,7 +78,9 @@ func (s *snapshot) cellsIn(kind hashKind, reply cluster.Reply) ([]window.StoredC
 func (s *snapshot) assignCells(need readPlan, hashes [hashKinds][][]window.StoredCell) {
 	all := make(window.PlanCells, len(need.at))
 	for i, at := range need.at {
-		all[i] = hashes[at.kind][at.index]
+		if at.index >= 0 {
+			all[i] = hashes[at.kind][at.index]
+		}
 	}
 	s.cells = make([]window.PlanCells, len(s.plans))
 	for i := range s.plans {
@@ -139,8 +146,9 @@ func (s *snapshot) answers(estimate func(i int, p *window.Plan) window.Estimate)
 	out := window.Answers{Now: s.at.milli, AsOf: s.asOf(), Answers: make([]window.Answer, len(s.plans))}
 	for i := range s.plans {
 		p := &s.plans[i]
+		e := estimate(i, p)
 		out.Answers[i] = window.Answer{
-			Estimate: estimate(i, p), Range: p.Range, Tier: p.Tier, Complete: s.complete(p),
+			Estimate: e, Range: p.Range, Tier: p.Tier, Complete: s.complete(p) && !e.IsSaturated(),
 			CountingSince: s.progress(p).began,
 		}
 	}

@@ -126,7 +126,8 @@ func (s Survey) listCandidates(ctx context.Context, plan window.Plan) (out []can
 		return nil, 0, false, fmt.Errorf("read the summaries of %d segments: %w", last-first+1,
 			cluster.WrapForeignReply(cmds, err))
 	}
-	if !s.stillHolds(time.Duration(tier.Grace()) * time.Millisecond) {
+	// Of a range that ended a moment ago, the plan has used up to half of the grace.
+	if !s.stillHolds(time.Duration(tier.Grace()/2) * time.Millisecond) {
 		return nil, 0, false, ErrStale
 	}
 	for _, shard := range read {

@@ -27,9 +27,6 @@ type rebuilding struct {
 	now, end int64  // Unix milliseconds: by Redis's clock; all hits lie before
 	tell     Progress
 	done     int
-
-	// of a shard's counters: sums of their cells, by source and beginning. Not needed if the old layout has them
-	all []map[int64]int64
 }
 
 // sourceCells are the cells of a counter by tier of the layout.
@@ -61,12 +58,13 @@ func rebuild(ctx context.Context, s *schema.Store, l window.Layout, target windo
 	if err != nil {
 		return nil, err
 	}
-	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards, Sparse: true}, now: now,
+	b := &rebuilding{store: s, from: l, to: window.Layout{Tiers: target, Shards: l.Shards}, now: now,
 		end: max(now, latest) + 1, tell: tell}
 	b.sources = b.chooseSources()
 	b.stream = chooseSummaryOwner(streams)
+	sets := b.nameSets()
 	for shard := range l.Shards {
-		if err := b.shard(ctx, shard); err != nil {
+		if err := b.shard(ctx, shard, sets[shard:shard+1]); err != nil {
 			return nil, err
 		}
 		if err := s.Client.Set(ctx, s.Keys.Built(shard, target[0].Generation), "1", 0).Err(); err != nil {
@@ -185,12 +183,16 @@ func (b *rebuilding) epochs(t window.Tier) (first, last int64) {
 	return t.FirstEpoch(math.MaxUint64, b.now), t.EpochAt(b.end)
 }
 
-// shard builds a shard some counters at a time, because the cells of all may not fit into memory. Each page
-// begins after a name, so counters that expire meanwhile shift nothing.
-func (b *rebuilding) shard(ctx context.Context, shard int) error {
+// nameSets returns the sets that list the counters of each shard.
+func (b *rebuilding) nameSets() read.NameSets {
 	listed := b.from.NamesTier()
 	first, _ := b.epochs(listed)
-	all := window.Range{From: listed.EpochStart(first), To: b.end}
+	return read.NameSetsOf(b.store.Keys, b.from, window.Range{From: listed.EpochStart(first), To: b.end})
+}
+
+// shard builds a shard, whose counters are in sets, some counters at a time, because the cells of all may not
+// fit into memory. Each page begins after a name, so counters that expire meanwhile shift nothing.
+func (b *rebuilding) shard(ctx context.Context, shard int, sets read.NameSets) error {
 	var room int64
 	for j, t := range b.from.StoredTiers() {
 		if b.reads(j) {
@@ -200,14 +202,10 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	}
 	most := int(max(1, min(rebuildNames, rebuildCells/max(1, room))))
 	tops := make(map[window.Segment]*window.Summary)
-	b.all = make([]map[int64]int64, len(b.from.Tiers))
-	for j := range b.all {
-		b.all[j] = make(map[int64]int64)
-	}
 	for after, more := "", true; more; {
 		var names []string
 		var err error
-		names, more, err = read.ListNames(ctx, b.store, b.from, shard, shard+1, most+1, all, "", after, most)
+		names, more, err = sets.List(ctx, b.store.Client, "", after, most)
 		if err != nil {
 			return err
 		}
@@ -216,9 +214,8 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 		}
 		after = names[len(names)-1]
 		if b.stream == "" {
-			return &Error{"the namespace has counters and no list of streams: a running worker writes it " +
-				"again: start " +
-				"one, stop it, and run this again"}
+			return &Error{"the namespace has counters and no list of streams: a running worker writes it again: " +
+				"start one, stop it, and run this again"}
 		}
 		cells, err := b.read(ctx, shard, names)
 		if err == nil {
@@ -226,9 +223,6 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 		}
 		if err != nil {
 			return err
-		}
-		if !b.from.Sparse {
-			b.addToAll(cells)
 		}
 		b.done += len(names)
 		b.tell("counters", b.done)
@@ -239,29 +233,12 @@ func (b *rebuilding) shard(ctx context.Context, shard int) error {
 	return b.writeTops(ctx, shard, tops)
 }
 
-func (b *rebuilding) addToAll(counters []sourceCells) {
-	for _, cells := range counters {
-		for j := range cells {
-			for _, c := range cells[j] {
-				b.all[j][c.start] = window.AddCounts(b.all[j][c.start], c.n)
-			}
-		}
-	}
-}
-
-// allHits writes the new cells of all hits: from the old ones, which have the hits of erased counters, or as
-// sums of the counters' cells. None of these expires later than a counter's (see window.HashCounter), and so
-// lacks one.
+// allHits writes the new cells of all hits from the old ones, which have the hits of erased counters.
 func (b *rebuilding) allHits(ctx context.Context, shard int) error {
 	name := []string{window.AllHits}
 	cells, err := b.read(ctx, shard, name)
 	if err != nil {
 		return err
-	}
-	for j := range b.all {
-		for start, n := range b.all[j] {
-			cells[0][j] = append(cells[0][j], sourceCell{start, n})
-		}
 	}
 	return b.counters(ctx, shard, name, cells, nil)
 }

@@ -28,9 +28,9 @@ type Built struct {
 	CompleteFrom int64
 }
 
-// Run changes the tiers of a namespace in which no worker counts. The new ones have sparse logs and sums,
-// so a namespace without is changed also if its tiers stay. After an interruption, call it with the same
-// tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the same.
+// Run changes the tiers of a namespace in which no worker counts. After an interruption, call it with the
+// same tiers to go on, or with the old ones to abandon the change. changed is false if the tiers stay the
+// same.
 func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress) (built []Built, changed bool,
 	err error) {
 	have, err := s.ReadLayout(ctx)
@@ -42,7 +42,7 @@ func Run(ctx context.Context, s *schema.Store, tiers window.Tiers, tell Progress
 	}
 	same := have.Tiers.AnswersLike(tiers)
 	switch {
-	case have.Change == nil && same && have.Sparse:
+	case have.Change == nil && same:
 		return builtOf(have.Tiers), false, nil
 	case have.Change == nil:
 		next := tiers.InGeneration(have.Tiers[0].Generation + 1)
@@ -129,7 +129,6 @@ func setChange(ctx context.Context, s *schema.Store, have schema.LayoutRecord, t
 	c *schema.Change) (schema.LayoutRecord, error) {
 	next := have
 	next.Tiers, next.Change = tiers, c
-	next.Sparse = have.Sparse || c != nil && c.Phase == schema.Switched // whatever a change builds
 	return next, swapLayout(ctx, s, have, next)
 }
 
@@ -161,6 +160,9 @@ func swapLayout(ctx context.Context, s *schema.Store, have, next schema.LayoutRe
 			return nil
 		case there.Encode() != have.Encode():
 			return errLayoutChanged
+		}
+		if err := s.CopyLayout(ctx, next); err != nil {
+			return err
 		}
 		_, err = tx.Exec(ctx, func(p redis.Pipeliner) { p.Set(ctx, key, next.Encode(), 0) })
 		return err

@@ -28,8 +28,8 @@ type CursorRecord struct {
 // IsSameAs reports whether two records come from the same commits. It ignores as_of, which every idle worker
 // may move, the marks of torn transactions, and declarations. For the rare fields see HasSameRare.
 func (r CursorRecord) IsSameAs(o CursorRecord) bool {
-	r.AsOf, r.Naming, r.Refused, r.Opened, r.Closed, r.Declared = o.AsOf, o.Naming, o.Refused, o.Opened, o.Closed,
-		o.Declared
+	r.AsOf, r.Naming, r.Refused, r.Settings, r.Opened, r.Closed, r.Declared = o.AsOf, o.Naming, o.Refused, o.Settings,
+		o.Opened, o.Closed, o.Declared
 	return r == o
 }
 
@@ -49,7 +49,7 @@ func (s *Store) MarkTorn(ctx context.Context, key string) error {
 
 // HasSameRare reports whether the RareFields are equal. Each change of one of them gets a new "by".
 func (r CursorRecord) HasSameRare(o CursorRecord) bool {
-	return r.Naming == o.Naming && r.Refused == o.Refused
+	return r.Naming == o.Naming && r.Refused == o.Refused && r.Settings == o.Settings
 }
 
 var CursorFields = []string{"created", "seq", "stored", "latest", "as_of", "incomplete_before", "opened", "closed",
@@ -68,7 +68,7 @@ var CursorArgs = func() (out []any) {
 }()
 
 // RareFields are read when a writer is opened, and written when they change: the naming can be long.
-var RareFields = []string{"naming", "refused"}
+var RareFields = []string{"naming", "refused", "settings"}
 
 // Values returns the arguments of HSET that turn before into c. The transaction has incremented opened.
 func (c CursorRecord) Values(before CursorRecord) []any {
@@ -84,6 +84,9 @@ func (c CursorRecord) Values(before CursorRecord) []any {
 	}
 	if c.Refused != before.Refused {
 		out = append(out, "refused", c.Refused)
+	}
+	if c.Settings != before.Settings {
+		out = append(out, "settings", c.Settings)
 	}
 	return out
 }
@@ -164,7 +167,7 @@ func parseFields(text []string, missing int) (c CursorRecord, found bool, err er
 		return CursorRecord{}, false, err
 	}
 	if rare := text[len(CursorFields):]; len(rare) > 0 {
-		c.Naming = rare[0]
+		c.Naming, c.Settings = rare[0], rare[2]
 		if rare[1] != "" { // or there has been no reject
 			if c.Refused, err = strconv.ParseUint(rare[1], 10, 64); err != nil {
 				return CursorRecord{}, false, fmt.Errorf("cursor field refused is %q: a whole number was expected",

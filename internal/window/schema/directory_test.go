@@ -14,7 +14,7 @@ import (
 // same.
 func TestDirectoryIsKnownByItsReplies(t *testing.T) {
 	t.Parallel()
-	record := cluster.Reply{Key: "ns:layout", Text: "$104\r\n" + `{"version":1,"tiers":"1s/1m","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}
+	record := cluster.Reply{Key: "ns:layout", Text: "$125\r\n" + `{"version":3,"tiers":"1s/1m","unique_tiers":"off","shards":16,"hash":"xxhash64","id":"0123456789012345678","epoch_cells":120}` + "\r\n"}
 	list := func(text string) cluster.Reply { return cluster.Reply{Key: "ns:streams", Text: text} }
 	a, b := "$1\r\nA\r\n$0\r\n\r\n", "$1\r\nB\r\n$6\r\nlive 7\r\n"
 	dir, err := ParseDirectory(record, list("*4\r\n"+a+b))

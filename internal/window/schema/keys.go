@@ -12,6 +12,7 @@ import (
 // transaction.
 //
 //	<ns>:layout                                   STRING  the layout record (JSON)
+//	<ns>:layout:copy                              STRING  the same again, see Store.RestoreLayout
 //	<ns>:streams                                  HASH    field = stream; value: see Listed
 //	<ns>:idle                                     HASH    field = stream; value: see Claim; expires
 //	<ns>:rules                                    HASH    field = fingerprint; value: the text, see KeepRules
@@ -35,6 +36,8 @@ import (
 type Keys struct{ Namespace string }
 
 func (k Keys) Layout() string { return k.Namespace + ":layout" }
+
+func (k Keys) LayoutCopy() string { return k.Namespace + ":layout:copy" }
 
 func (k Keys) Streams() string { return k.Namespace + ":streams" }
 

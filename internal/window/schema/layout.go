@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -28,18 +27,12 @@ var ErrBadLayout = errors.New("layout record")
 type layoutJSON struct {
 	Version int `json:"version"`
 	tiersJSON
-	// UniqueTiers are as ParseUniqueTiers reads them, and empty for recordUniqueTiers.
-	UniqueTiers string `json:"unique_tiers,omitempty"`
-	// UniquesListed says that all counters with unique values are listed. It always is.
-	UniquesListed bool        `json:"uniques_listed,omitempty"`
-	Shards        int         `json:"shards"`
-	Hash          string      `json:"hash"` // of counters
-	ID            string      `json:"id"`
-	Change        *changeJSON `json:"retier,omitempty"`
+	UniqueTiers string      `json:"unique_tiers"` // as ParseUniqueTiers reads them
+	Shards      int         `json:"shards"`
+	Hash        string      `json:"hash"` // of counters
+	ID          string      `json:"id"`
+	Change      *changeJSON `json:"retier,omitempty"`
 }
-
-// recordUniqueTiers are those of a record that names none. They stay, whatever DefaultUniqueTiers become.
-const recordUniqueTiers = "5m/1h,1h/1d,1d/32d"
 
 type tiersJSON struct {
 	Tiers string `json:"tiers"`
@@ -50,9 +43,8 @@ type tiersJSON struct {
 	CompleteFrom []int64 `json:"complete_from,omitempty"`
 }
 
-// Programs must not read or count by versions that they do not know. Version 2 has a generation or a change.
-// Version 3 has sparse logs and sums (window.Layout.Sparse), and may have a generation or a change.
-const layoutVersion, ChangedVersion, SparseVersion, LayoutHash = 1, 2, 3, "xxhash64"
+// Programs must not read or count by versions that they do not know.
+const layoutVersion, LayoutHash = 3, "xxhash64"
 
 func tiersToJSON(ts window.Tiers) tiersJSON {
 	out := tiersJSON{Tiers: ts.String(), EpochCells: ts.EpochCells(), Generation: ts[0].Generation}
@@ -90,19 +82,10 @@ func (j tiersJSON) parse() (window.Tiers, error) {
 func (r LayoutRecord) Encode() string {
 	record := layoutJSON{
 		Version: layoutVersion, tiersJSON: tiersToJSON(r.Tiers), UniqueTiers: window.FormatUniqueTiers(r.UniqueTiers),
-		UniquesListed: len(r.UniqueTiers) > 0, Shards: r.Shards, Hash: LayoutHash, ID: r.id,
-	}
-	if record.UniqueTiers == recordUniqueTiers {
-		record.UniqueTiers = "" // as versions write it that do not know them
+		Shards: r.Shards, Hash: LayoutHash, ID: r.id,
 	}
 	if r.Change != nil {
 		record.Change = &changeJSON{Phase: r.Change.Phase, tiersJSON: tiersToJSON(r.Change.Other)}
-	}
-	if record.Generation > 0 || record.Change != nil {
-		record.Version = ChangedVersion
-	}
-	if r.Sparse {
-		record.Version = SparseVersion
 	}
 	out, err := json.Marshal(record)
 	if err != nil {
@@ -113,25 +96,25 @@ func (r LayoutRecord) Encode() string {
 
 // ParseLayoutRecord parses what encode wrote. Its errors are ErrBadLayout.
 func ParseLayoutRecord(text string) (LayoutRecord, error) {
-	var found layoutJSON
+	found := layoutJSON{UniqueTiers: "5m/1h,1h/1d,1d/32d"} // of a record that names none
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
-	if found.Version < layoutVersion || found.Version > SparseVersion || found.Hash != LayoutHash {
-		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads versions %d to %d "+
+	if found.Version != layoutVersion || found.Hash != LayoutHash {
+		return LayoutRecord{}, fmt.Errorf("%w has version %d and hash %q, and this program reads version %d "+
 			"and %s: run the release of Tallyroll that made the namespace, or set another TALLYROLL_NAMESPACE",
-			ErrBadLayout, found.Version, found.Hash, layoutVersion, SparseVersion, LayoutHash)
+			ErrBadLayout, found.Version, found.Hash, layoutVersion, LayoutHash)
 	}
 	tiers, err := found.tiersJSON.parse()
 	if err != nil {
 		return LayoutRecord{}, err
 	}
-	uniqueTiers, err := window.ParseUniqueTiers(cmp.Or(found.UniqueTiers, recordUniqueTiers))
+	uniqueTiers, err := window.ParseUniqueTiers(found.UniqueTiers)
 	if err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: unique tiers: %w", ErrBadLayout, err)
 	}
-	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards,
-		Sparse: found.Version == SparseVersion}, id: found.ID}
+	out := LayoutRecord{Layout: window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: found.Shards},
+		id: found.ID}
 	if err := window.ValidateLayout(out.Layout); err != nil {
 		return LayoutRecord{}, fmt.Errorf("%w: %w", ErrBadLayout, err)
 	}
@@ -233,26 +216,52 @@ func (e *LayoutMismatchError) Error() string {
 		e.namespace, e.Have.Tiers, have, e.Have.Shards, e.want.Tiers, want, e.want.Shards, names)
 }
 
-// ErrLayoutLost means streams without a layout record. With another layout, counts would not be found.
-var ErrLayoutLost = errors.New("the layout record is lost: a running worker writes it again within ten seconds; if " +
-	"none runs, set TIERS, UNIQUE_TIERS and SHARDS to those that the namespace was made with")
+// ErrLayoutLost means streams without a layout record and its copy. With another layout, counts would not be
+// found, and answers would be complete. Such errors name the key.
+var ErrLayoutLost = errors.New("the layout record is lost")
 
-// CheckLayout returns ErrLayoutLost if only the layout record was deleted.
-func (s *Store) CheckLayout(ctx context.Context) error {
+// RestoreLayout writes a lost layout record again, from its copy. Settings do not show what the keys have:
+// tiers may have been changed, and versions differ. Without a copy, the error is ErrLayoutLost.
+func (s *Store) RestoreLayout(ctx context.Context) error {
 	streams, err := s.Client.Exists(ctx, s.Keys.Streams()).Result()
-	if err != nil || streams == 0 {
+	if err != nil {
 		return err
 	}
-	record,
-		err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: the record is written before them
-	if err == nil && record == 0 {
-		err = ErrLayoutLost
+	record, err := s.Client.Exists(ctx, s.Keys.Layout()).Result() // after the streams: it is written before them
+	if err != nil || record > 0 {
+		return err
 	}
-	return err
+	text, err := s.Client.Get(ctx, s.Keys.LayoutCopy()).Result()
+	switch {
+	case errors.Is(err, redis.Nil) && streams == 0:
+		return nil
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("%w: %s and its copy are missing, and %s lists streams that were counted: a running worker "+
+			"writes them again within ten seconds; if none runs, restore Redis from a backup, or count in another "+
+			"TALLYROLL_NAMESPACE (docs/disasters.md)", ErrLayoutLost, s.Keys.Layout(), s.Keys.Streams())
+	case err == nil:
+		_, err = ParseLayoutRecord(text)
+	}
+	if err == nil {
+		err = s.Client.SetNX(ctx, s.Keys.Layout(), text, 0).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("restore the layout record from %s: %w", s.Keys.LayoutCopy(),
+			cluster.WrapForeign(s.Keys.LayoutCopy(), err))
+	}
+	return nil
 }
 
-// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now, or rare
-// counters have logs now, or have none.
+// CopyLayout writes the copy of a layout record. A change of tiers copies each record before it writes it, so
+// that no copy is older than what workers count by.
+func (s *Store) CopyLayout(ctx context.Context, record LayoutRecord) error {
+	if err := s.Client.Set(ctx, s.Keys.LayoutCopy(), record.Encode(), 0).Err(); err != nil {
+		return fmt.Errorf("copy layout of %s: %w", s.Keys.Namespace, err)
+	}
+	return nil
+}
+
+// ErrRecreated means that the namespace was recreated, and its hashes span other epochs now.
 var ErrRecreated = errors.New("a worker of another version has recreated the namespace: its keys are others now")
 
 // EnsureLayout writes the layout, or checks that it is the same. Errors: those of OpenLayout, and
@@ -260,7 +269,7 @@ var ErrRecreated = errors.New("a worker of another version has recreated the nam
 func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 	have, err := s.OpenLayout(ctx, want)
 	// The unique tiers have no spans that could differ.
-	if err == nil && (!slices.Equal(have.Tiers, want.Tiers) || have.Sparse != want.Sparse) {
+	if err == nil && !slices.Equal(have.Tiers, want.Tiers) {
 		return ErrRecreated
 	}
 	return err
@@ -268,8 +277,7 @@ func (s *Store) EnsureLayout(ctx context.Context, want window.Layout) error {
 
 // OpenLayout returns the namespace's layout, which callers must use, and writes the one wanted if there is
 // none. It returns a *LayoutMismatchError if tiers, unique tiers or shards differ, and a *RetieringError
-// while they are being changed. The span of hashes, and whether there are logs, are as when the namespace
-// was created.
+// while they are being changed. The span of hashes is as when the namespace was created.
 func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layout, error) {
 	id := s.ID()
 	if id == "" {
@@ -290,7 +298,7 @@ func (s *Store) OpenLayout(ctx context.Context, want window.Layout) (window.Layo
 		return window.Layout{}, &LayoutMismatchError{s.Keys.Namespace, have.Layout, want}
 	}
 	s.id.Store(&have.id)
-	return have.Layout, nil
+	return have.Layout, s.CopyLayout(ctx, have)
 }
 
 // Layout reads the namespace's layout. It returns ErrNoLayout if it is missing.

@@ -18,7 +18,7 @@ func TestCursorRecordComesBack(t *testing.T) {
 	want := CursorRecord{window.Cursor{
 		Created: 1763683200000000001, Seq: 1<<64 - 1, Stored: 1763683200000000002, Latest: 1763683200000000004,
 		AsOf: 1763683200000, Ahead: window.Ahead{Seq: 1<<64 - 1, Stored: 1763683200000000003, Done: 1, Parts: 2},
-		IncompleteBefore: 7, Naming: "[]", Refused: 1<<64 - 2, Ended: true,
+		IncompleteBefore: 7, Naming: "[]", Refused: 1<<64 - 2, Ended: true, Settings: "- none 1",
 	}, 9, 9, "WRITER", Declaration{From: 5, At: 1763683200005, By: "alice of the shop"}}
 	written := map[any]any{"opened": 9, declaredField: want.Declared.value()} // by HINCRBY, and by Declare
 	for pair := range slices.Chunk(want.Values(CursorRecord{}), 2) {
@@ -42,8 +42,8 @@ func TestCursorRecordComesBack(t *testing.T) {
 	}
 	require.Equal(t, want, read(reply, true))
 	require.Len(t, want.Values(want), 2*(len(CursorFields)-3), "what stays is written again")
-	reply[len(CursorFields)], reply[len(CursorFields)+1] = nil, nil // of a stream without versions
-	if got := read(reply, true); got.Naming != "" || got.Refused != 0 || got.Seq != want.Seq {
+	clear(reply[len(CursorFields):]) // of a stream without versions
+	if got := read(reply, true); got.Naming+got.Settings != "" || got.Refused != 0 || got.Seq != want.Seq {
 		t.Errorf("without rare fields: %+v", got)
 	}
 	reply[openedField] = "10"
@@ -83,7 +83,7 @@ func FuzzParseCursor(f *testing.F) {
 }
 
 func FuzzDecodeLayout(f *testing.F) {
-	f.Add(`{"version":1,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
+	f.Add(`{"version":3,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
 	f.Add(`{"version":2}`)
 	f.Add(`{"version":3,"tiers":"1s/1m,1m/1h","shards":16,"hash":"xxhash64","id":"A","epoch_cells":120}`)
 	f.Add(`[]`)
@@ -93,7 +93,7 @@ func FuzzDecodeLayout(f *testing.F) {
 			return
 		}
 		again, err := ParseLayoutRecord(found.Encode())
-		if err != nil || again.id != found.id || again.Shards != found.Shards || again.Sparse != found.Sparse || !slices.Equal(again.Tiers, found.Tiers) {
+		if err != nil || again.id != found.id || again.Shards != found.Shards || !slices.Equal(again.Tiers, found.Tiers) {
 			t.Fatalf("%q is read as %+v, which is read as %+v, %v", text, found, again, err)
 		}
 	})
@@ -103,7 +103,7 @@ func FuzzDecodeLayout(f *testing.F) {
 // do.
 func TestLayoutRecordComesBack(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"off", recordUniqueTiers, "1m/1h,1d/64d"} {
+	for _, text := range []string{"off", "5m/1h,1h/1d,1d/32d", "1m/1h,1d/64d"} {
 		tiers, err := window.ParseUniqueTiers(text)
 		require.NoError(t, err)
 		record := LayoutRecord{Layout: window.Layout{Tiers: mustParseTiers(t, window.DefaultTiers), UniqueTiers: tiers, Shards: 16}, id: "A"}
@@ -112,18 +112,15 @@ func TestLayoutRecordComesBack(t *testing.T) {
 		require.Equal(t, tiers, got.UniqueTiers)
 		require.Equal(t, text, window.FormatUniqueTiers(got.UniqueTiers))
 	}
-	uniques := mustParseTiers(t, recordUniqueTiers).Cut(1)
+	uniques := mustParseTiers(t, "5m/1h,1h/1d,1d/32d").Cut(1)
 	record := LayoutRecord{Layout: window.Layout{Tiers: mustParseTiers(t, window.DefaultTiers), UniqueTiers: uniques, Shards: 16}, id: "A"}
 	text := record.Encode()
-	require.Equal(t, `{"version":1,"tiers":"`+window.DefaultTiers+
-		`","epoch_cells":256,"uniques_listed":true,"shards":16,"hash":"xxhash64","id":"A"}`, text)
-	record.Sparse = true
-	text3 := record.Encode()
-	require.Equal(t, strings.Replace(text, `"version":1`, `"version":3`, 1), text3)
-	sparse, err := ParseLayoutRecord(text3)
+	require.Equal(t, `{"version":3,"tiers":"`+window.DefaultTiers+
+		`","epoch_cells":256,"unique_tiers":"5m/1h,1h/1d,1d/32d","shards":16,"hash":"xxhash64","id":"A"}`, text)
+	got, err := ParseLayoutRecord(strings.Replace(text, `"unique_tiers":"5m/1h,1h/1d,1d/32d",`, "", 1))
 	require.NoError(t, err)
-	require.True(t, sparse.Sparse)
-	for known, other := range map[string]string{`"version":1`: `"version":4`, "xxhash64": "fnv"} {
+	require.Equal(t, uniques, got.UniqueTiers, "of a record that names none")
+	for known, other := range map[string]string{`"version":3`: `"version":4`, "xxhash64": "fnv"} {
 		_, err := ParseLayoutRecord(strings.Replace(text, known, other, 1))
 		require.ErrorIs(t, err, ErrBadLayout)
 		require.ErrorContains(t, err, "TALLYROLL_NAMESPACE")

@@ -5,7 +5,6 @@ package scope
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -139,7 +138,7 @@ func (r Authorized) Names(ctx context.Context, q read.NamesQuestion) (out read.N
 	if err != nil {
 		return out, err
 	}
-	out = read.Names{AsOf: math.MaxInt64, Now: math.MaxInt64, Complete: true}
+	out = read.NoNames()
 	limit := q.Limit
 	for i, prefix := range prefixes {
 		last := i == len(prefixes)-1
@@ -151,11 +150,7 @@ func (r Authorized) Names(ctx context.Context, q read.NamesQuestion) (out read.N
 		if err != nil {
 			return page, err
 		}
-		out.AsOf, out.Now = min(out.AsOf, page.AsOf), min(out.Now, page.Now)
-		out.Complete = out.Complete && page.Complete
-		out.CompleteSince, out.CountingSince = max(out.CompleteSince, page.CompleteSince), page.CountingSince
-		out.Counters, out.Answers = append(out.Counters, page.Counters...), append(out.Answers, page.Answers...)
-		out.Next = page.Next
+		out.Add(page)
 		if page.Next != "" {
 			break
 		}

@@ -16,14 +16,18 @@ func WrapForeign(key string, err error) error {
 	return err
 }
 
-// IsAboutValue reports whether Redis replied that a value has another type, or is a broken HyperLogLog.
+// IsAboutValue reports whether Redis replied that a value has another type, is a broken HyperLogLog, or has a
+// field that should be a count and is none.
 func IsAboutValue(err error) bool {
-	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ")
+	return redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "INVALIDOBJ") ||
+		redis.HasErrorPrefix(err, "hash value is not an integer")
 }
 
-// FindForeign returns why a command of an applied transaction failed (always its key's value), or nil.
-func FindForeign(command redis.Cmder) *window.ForeignError {
-	if command.Err() == nil {
+// FindFailed returns why a command of an applied transaction failed, or nil. A cell that is saturated (see
+// window.Saturated) is no failure.
+func FindFailed(command redis.Cmder) error {
+	err := command.Err()
+	if err == nil || redis.HasErrorPrefix(err, "increment or decrement would overflow") {
 		return nil
 	}
 	key := ""
@@ -35,7 +39,10 @@ func FindForeign(command redis.Cmder) *window.ForeignError {
 			key = *k
 		}
 	}
-	return &window.ForeignError{Key: key, Err: fmt.Errorf("%s: %w", command.Name(), command.Err())}
+	if err = fmt.Errorf("%s: %w", command.Name(), err); IsAboutValue(err) {
+		return &window.ForeignError{Key: key, Err: err}
+	}
+	return fmt.Errorf("key %s: %w", key, err) // such as a right that was withdrawn before EXEC
 }
 
 // WrapForeignReply returns the error of a pipeline, and names the key if its value has another type. The

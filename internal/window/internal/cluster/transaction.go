@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// WatchedTx is a transaction on keys that must not change meanwhile, in two round trips. WATCH goes out
-// together with the reads that follow it. Redis runs the commands of a connection in order, so a change that
-// the reads do not show makes EXEC fail.
+// WatchedTx is a transaction on keys that must not change meanwhile, in two round trips, or three. WATCH goes
+// out together with the reads that follow it. Redis runs the commands of a connection in order, so a change
+// that the reads do not show makes EXEC fail.
 //
 // If MULTI is refused, Redis runs the rest of the pipeline without it. So an empty transaction goes before
 // WATCH, and nothing is written on a connection that refuses it.
@@ -70,11 +70,7 @@ func (w *WatchedTx) Read(ctx context.Context, queue func(redis.Pipeliner)) error
 	multi := redis.NewStatusCmd(ctx, "multi")
 	guard := []redis.Cmder{multi, redis.NewSliceCmd(ctx, "exec")}
 	if len(w.keys) > 0 {
-		args := append(make([]any, 0, 1+len(w.keys)), "watch")
-		for i := range w.keys {
-			args = append(args, w.keys[i])
-		}
-		guard = append(guard, redis.NewStatusCmd(ctx, args...))
+		guard = append(guard, redis.NewStatusCmd(ctx, watchArgs(w.keys)...))
 	}
 	_, err := w.Pipelined(ctx, func(p redis.Pipeliner) error {
 		_ = p.BatchProcess(ctx, guard...) // queues them
@@ -100,6 +96,26 @@ func (w *WatchedTx) Read(ctx context.Context, queue func(redis.Pipeliner)) error
 		return cmp.Or(err, errors.New("MULTI was not answered"))
 	}
 	return nil
+}
+
+// ReadMore watches more keys and then runs the commands of queue, in one round trip, after Read. Its error is
+// that of WATCH. The caller checks the errors of its commands.
+func (w *WatchedTx) ReadMore(ctx context.Context, keys []string, queue func(redis.Pipeliner)) error {
+	watch := redis.NewStatusCmd(ctx, watchArgs(keys)...)
+	_, _ = w.Pipelined(ctx, func(p redis.Pipeliner) error {
+		_ = p.Process(ctx, watch) // queues it
+		queue(p)
+		return nil
+	})
+	return watch.Err()
+}
+
+func watchArgs(keys []string) []any {
+	args := append(make([]any, 0, 1+len(keys)), "watch")
+	for i := range keys {
+		args = append(args, keys[i])
+	}
+	return args
 }
 
 // Exec runs the commands of queue in a transaction. If a key has changed since Read, it runs none of them and
