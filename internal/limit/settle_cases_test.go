@@ -207,6 +207,38 @@ func TestAKeyThatWasResetIsNotSettled(t *testing.T) {
 	}
 }
 
+// TestASettlementOfWhichNothingIsKeptIsRepeated: a key of log that is full since a reset keeps nothing of a take
+// from before it. A reset after the settlement takes that along.
+func TestASettlementOfWhichNothingIsKeptIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
+	l := &Limit{Name: "tokens", Window: time.Minute, Max: 10, Policy: Log, Fail: FailClosed}
+	half := *l
+	half.Max = 5 // so that takes alone fill the key
+	s.at(10_000)
+	s.ask(0, l, "take", "a", 4)
+	reset := func() {
+		require.NoError(t, s.processes[0].limiter.Reset(t.Context(), takeOf(l, "alice", 0)))
+		s.now++
+		require.NoError(t, setClock(t.Context(), s.client, hashTag("alice"), s.now).Err())
+	}
+	reset()
+	s.ask(0, l, "take", "", 10)
+	for range 3 {
+		require.Equal(t, "allowed true, remaining 0, settled 6, over 7, by redis", s.ask(0, &half, "settle", "a", 6))
+	}
+	reset()
+	require.Equal(t, "allowed true, remaining 10, settled 6, over 0, by redis", s.ask(0, l, "settle", "a", 6))
+	require.Equal(t, "allowed true, remaining 9, settled 7, over 0, by redis", s.ask(0, l, "settle", "a", 7))
+
+	// A key without hits, of a limit that allows none now, is not made.
+	never := *l
+	never.Max = 0
+	reset()
+	s.ask(0, &never, "settle", "a", 9)
+	require.Zero(t, s.client.Exists(t.Context(), s.processes[0].limiter.key(&Take{Limit: l, Caller: "alice", Key: "alice"})).Val())
+}
+
 // TestTakesFromBeforeMaxBecameZeroAreSettled: the file of limits can change while a request runs.
 func TestTakesFromBeforeMaxBecameZeroAreSettled(t *testing.T) {
 	t.Parallel()

@@ -129,7 +129,7 @@ func (s *deliverySession) storeProgress(ctx context.Context, process string) err
 	s.storeMu.Lock()
 	defer s.storeMu.Unlock()
 	s.mu.Lock()
-	p := progress{By: process, Cursor: s.cursor}
+	p := progress{By: process, Cursor: s.cursor, Replaces: s.leaseSeq}
 	for _, seq := range s.start.Waiting {
 		if seq > s.readSeq {
 			p.Waiting = append(p.Waiting, seq)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -237,9 +238,11 @@ func TestProgressCoversNothingThatAnOlderCopyLacks(t *testing.T) {
 	require.NoError(t, session.storeProgress(t.Context(), "p"))
 	stream.apply(stateSubject("tallyroll", "r", "k"), []byte("{}"), 9, time.Now())
 	session.cursor, session.queues["k"] = 9, []*entry{{seq: 1}, {seq: 8}}
+	_, err = js.Publish(t.Context(), stateSubject("tallyroll", "r", "k"), []byte("{}")) // by another process, first
+	require.NoError(t, err)
 	require.NoError(t, session.storeProgress(t.Context(), "p"))
 	require.NoError(t, other.reread(t.Context(), history.Subject("tallyroll", "delivery.a")))
-	require.Equal(t, progress{By: "p", Cursor: 1, Waiting: []uint64{1}}, other.readLease("a").progress)
+	require.Equal(t, progress{By: "p", Cursor: 1, Waiting: []uint64{1}, Replaces: 1}, other.readLease("a").progress)
 	require.ErrorIs(t, session.storeProgress(t.Context(), "p"), errRolledBack)
 }
 
@@ -269,6 +272,22 @@ func TestRefusedChangeIsRereadFromTheLeader(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// awaitCovered waits until the stream has that these targets were notified of a subject's last change.
+func awaitCovered(t *testing.T, js jetstream.JetStream, subject string, targets ...string) {
+	t.Helper()
+	stream := newStateStream(js, "tallyroll")
+	stack.Eventually(t, "the progress to cover "+subject, func() (bool, string) {
+		require.NoError(t, stream.reread(t.Context(), subject))
+		for _, target := range targets {
+			require.NoError(t, stream.reread(t.Context(), history.Subject("tallyroll", "delivery."+target)))
+			if l := stream.readLease(target); !l.includes(stream.states[subject].seq) {
+				return false, fmt.Sprintf("%s: %+v", target, l.progress)
+			}
+		}
+		return true, ""
+	})
+}
+
 // NATS returns with an older copy. What fires is delivered again, with another id, to a target that has it
 // and to one that was away, and then its end. What the copy has is not delivered again.
 func TestAfterARollBackOfNATSWhatFiresIsDeliveredAgain(t *testing.T) {
@@ -284,6 +303,7 @@ func TestAfterARollBackOfNATSWhatFiresIsDeliveredAgain(t *testing.T) {
 	}
 	a.await(t, "still", "firing")
 	b.await(t, "still", "firing")
+	awaitCovered(t, broker.JetStream(), stateSubject("tallyroll", "still", "none"), "a", "b")
 	broker.Stop()
 	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
 	broker.Start()

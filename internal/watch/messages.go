@@ -55,6 +55,8 @@ type progress struct {
 	// ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
 	Waiting []uint64 `json:"waiting,omitempty"`
 	Gone    bool     `json:"gone,omitempty"` // WATCH_FILE no longer has the target
+	// the sequence of the progress that this one replaces
+	Replaces uint64 `json:"replaces,omitempty"`
 }
 
 // includes reports whether the target was notified of the change that the stream has at seq.
@@ -63,13 +65,18 @@ func (p *progress) includes(seq uint64) bool {
 	return seq <= p.Cursor && !waits
 }
 
-// clamp drops what the progress stored at seq has of messages after it: its process had read them before the
-// stream became an older copy, which has, or will have, others there.
+// clamp corrects the progress that is stored at seq if it covers later messages. Its process had read these
+// before the stream became an older copy, which has, or will have, others in their place. The copy has the
+// progress that was replaced, so only what precedes that is the same in both.
 func (p *progress) clamp(seq uint64) {
-	if p.Cursor >= seq {
-		p.Cursor = seq - 1
-		p.Waiting = slices.DeleteFunc(p.Waiting, func(waiting uint64) bool { return waiting >= seq })
+	if p.Cursor < seq {
+		return
 	}
+	p.Cursor = seq - 1
+	if p.Replaces > 0 { // builds before have not stored it
+		p.Cursor = p.Replaces
+	}
+	p.Waiting = slices.DeleteFunc(p.Waiting, func(waiting uint64) bool { return waiting > p.Cursor })
 }
 
 func (p progress) MarshalJSON() ([]byte, error) {

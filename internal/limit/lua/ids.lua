@@ -84,7 +84,8 @@ ids = (function()
 		if most < math.huge and r.later > s.now - s.window then
 			s.beyond = extra - r.extra
 		end
-		i.write(key, s, (r.extra > 0 or (s.beyond or 0) > 0) and stamp)
+		local full = s.count > 0 and (s.beyond or 0) > 0
+		i.write(key, s, (r.extra > 0 or full) and stamp)
 	end
 
 	return i
