@@ -207,8 +207,8 @@ func TestAKeyThatWasResetIsNotSettled(t *testing.T) {
 	}
 }
 
-// TestASettlementOfWhichNothingIsKeptIsRepeated: a key of log that is full since a reset keeps nothing of a take
-// from before it. A reset after the settlement takes that along.
+// TestASettlementOfWhichNothingIsKeptIsRepeated: a key of log that is full since a reset keeps nothing of a
+// take from before it. A reset after the settlement takes that along.
 func TestASettlementOfWhichNothingIsKeptIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 1)
