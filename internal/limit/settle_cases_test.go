@@ -232,11 +232,11 @@ func TestASettlementOfWhichNothingIsKeptIsRepeated(t *testing.T) {
 	require.Equal(t, "allowed true, remaining 9, settled 7, over 0, by redis", s.ask(0, l, "settle", "a", 7))
 
 	// A key without hits, of a limit that allows none now, is not made.
-	never := *l
+	never, take := *l, takeOf(l, "alice", 0)
 	never.Max = 0
 	reset()
 	s.ask(0, &never, "settle", "a", 9)
-	require.Zero(t, s.client.Exists(t.Context(), s.processes[0].limiter.key(&Take{Limit: l, Caller: "alice", Key: "alice"})).Val())
+	require.Zero(t, s.client.Exists(t.Context(), s.processes[0].limiter.key(&take)).Val())
 }
 
 // TestTakesFromBeforeMaxBecameZeroAreSettled: the file of limits can change while a request runs.

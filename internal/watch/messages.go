@@ -55,7 +55,7 @@ type progress struct {
 	// ascending sequences up to Cursor; in JSON, each but the first is the difference from the previous one
 	Waiting []uint64 `json:"waiting,omitempty"`
 	Gone    bool     `json:"gone,omitempty"` // WATCH_FILE no longer has the target
-	// the sequence of the progress that this one replaces
+	// the sequence of the progress that this one replaces; 0: none
 	Replaces uint64 `json:"replaces,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func (p *progress) clamp(seq uint64) {
 		return
 	}
 	p.Cursor = seq - 1
-	if p.Replaces > 0 { // builds before have not stored it
+	if p.Replaces > 0 { // 0: it is the first, or an earlier build stored it
 		p.Cursor = p.Replaces
 	}
 	p.Waiting = slices.DeleteFunc(p.Waiting, func(waiting uint64) bool { return waiting > p.Cursor })

@@ -84,8 +84,8 @@ ids = (function()
 		if most < math.huge and r.later > s.now - s.window then
 			s.beyond = extra - r.extra
 		end
-		local full = s.count > 0 and (s.beyond or 0) > 0
-		i.write(key, s, (r.extra > 0 or full) and stamp)
+		-- Also what is only reported is from after the key's beginning. A key without hits has none.
+		i.write(key, s, extra > 0 and s.count > 0 and stamp)
 	end
 
 	return i
