@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,7 @@ func TestManyAskersOfAHangingRedisWaitTogether(t *testing.T) {
 }
 
 // Run starts without Redis, logs each of its losses once, and serves the metrics at their own address alone.
+// On a busy machine Redis can be lost for a moment more often than this test stops it.
 func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	t.Parallel()
 	server, broker := stack.Redis(t), stack.NATS(t)
@@ -150,11 +152,13 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 			return status == want && strings.Contains(body, text), body
 		})
 	}
+	changes := func() []string { return regexp.MustCompile("Redis (lost|back)").FindAllString(log.String(), -1) }
 	// Redis may come back only when its loss has been seen, or there is none to log.
-	awaitLog := func(message string, n int) {
+	awaitLast := func(message string) {
 		t.Helper()
-		stack.Eventually(t, fmt.Sprintf("%q to be logged %d times", message, n), func() (bool, string) {
-			return log.Count(message) == n, log.String()
+		stack.Eventually(t, fmt.Sprintf("%q to be logged last", message), func() (bool, string) {
+			seen := changes()
+			return len(seen) > 0 && seen[len(seen)-1] == message, log.String()
 		})
 	}
 	const total, limit = "/v1/total?key=a&window=1m", "/v1/limit?limit=closed&key=a"
@@ -169,7 +173,7 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	require.NotContains(t, document, `"/metrics"`)
 	await(total, 503, "")
 	await(limit, 503, "Redis cannot decide now")
-	awaitLog("Redis lost", 1)
+	awaitLast("Redis lost")
 	server.Start()
 	apitest.Seed(t, server.Client(), time.Now(), apitest.NewSample("a", time.Now(), 1))
 	await("/readyz/answers", 200, "")
@@ -179,14 +183,19 @@ func TestServiceRunsWhetherOrNotThereIsRedis(t *testing.T) {
 	require.Empty(t, request(t, broker.Conn(), "total", `{"keys":["a"],"windows":["1m"]}`).Header)
 	server.Stop()
 	await("/readyz/answers", 503, "")
-	awaitLog("Redis lost", 2)
+	awaitLast("Redis lost")
 	server.Start()
 	await("/readyz/answers", 200, "")
-	awaitLog("Redis back", 2)
+	awaitLast("Redis back")
 	stop()
 	require.NoError(t, <-ended)
-	for message, want := range map[string]int{"started": 1, "Redis lost": 2, "Redis back": 2, "stopped": 1} {
-		require.Equal(t, want, log.Count(message), "%q in the log:\n%s", message, log.String())
+	seen := changes()
+	require.GreaterOrEqual(t, len(seen), 4)
+	for i, message := range seen {
+		require.Equal(t, []string{"Redis lost", "Redis back"}[i%2], message, "change %d in the log:\n%s", i, log.String())
+	}
+	for _, message := range []string{"started", "stopped"} {
+		require.Equal(t, 1, log.Count(message), "%q in the log:\n%s", message, log.String())
 	}
 }
 
