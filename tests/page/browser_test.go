@@ -42,19 +42,21 @@ type system struct {
 // start skips the test where there is no browser. make test-machine says so at its end.
 func start(t *testing.T, queryEnv ...string) *system {
 	t.Helper()
-	return startWithTiers(t, "", queryEnv...)
+	return startIngest(t, nil, queryEnv...)
 }
 
 // startWithTiers is start with a namespace of other tiers than the default.
 func startWithTiers(t *testing.T, tiers string, queryEnv ...string) *system {
 	t.Helper()
+	return startIngest(t, []string{"TIERS=" + tiers}, queryEnv...)
+}
+
+// startIngest is start with settings of ingest.
+func startIngest(t *testing.T, ingestEnv []string, queryEnv ...string) *system {
+	t.Helper()
 	chromium(t)
 	t.Parallel()
 	s := &system{t: t, redis: stack.Redis(t), nats: stack.NATSProcess(t)}
-	var ingestEnv []string
-	if tiers != "" {
-		ingestEnv = []string{"TIERS=" + tiers}
-	}
 	s.ingest = stack.Ingest(t, s.nats, s.redis, ingestEnv...)
 	s.query = stack.Query(t, s.redis, append([]string{"NATS_URL=" + s.nats.URL()}, queryEnv...)...)
 	s.js = s.nats.JetStream()

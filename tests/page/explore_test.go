@@ -181,6 +181,52 @@ func TestManyCounters(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
+// Hits of names without room are on counters that are no name of the reader's. These are grey, and words say
+// whose hits they have. No total that may lack some is called exact.
+func TestNamesWithoutRoom(t *testing.T) {
+	s := startIngest(t, []string{"INGEST_MAX_NAMES=web.=1000"})
+	s.publishOldHits()
+	s.publishAll(some{"shop", 500, 0}, some{"web./home", 300, 0})
+	stack.EventuallyTotal(t, s.query.URL(), "web./home", "1h", 300)
+	for chunk := range 20 {
+		var all []some
+		for i := range 100 {
+			all = append(all, some{fmt.Sprintf("web./%d", chunk*100+i), 1, 0})
+		}
+		s.publishAll(all...)
+	}
+	s.publishAll(some{"last", 400, 0})
+	stack.EventuallyTotal(t, s.query.URL(), "last", "1h", 400)
+	require.Positive(t, s.apiTotal("prefix=web.~other.&window=1h"))
+	row := func(key string) string { return fmt.Sprintf(`document.querySelector('#rows tr[data-key^=%q]')`, key) }
+	color := func(node string) string { return "getComputedStyle(" + node + ").color" }
+	other, words := row("web.~other."), "Some names under web. have no room: their hits are counted together "
+	for _, as := range []looks{phone, {1440, 900, "dark"}, {390, 844, "dark"}, {1440, 900, "light"}}[:stack.Rounds(2, 4)] {
+		b := open(t, s.query.URL()+"/?range=1h", as)
+		b.until("the counters", other+` && `+hits("shop")+` === "500"`)
+		grey := eval[string](b, color(`document.getElementById("list-note")`))
+		for _, part := range []string{"bdi", ".value"} {
+			require.Equal(t, grey, eval[string](b, color(other+`.querySelector("`+part+`")`)), "%+v: %s of an overflow counter", as, part)
+			require.NotEqual(t, grey, eval[string](b, color(row("shop")+`.querySelector("`+part+`")`)), "%+v: %s of a name", as, part)
+		}
+		require.Regexp(t, `^web\.~other\.\d+: hits of names without room$`, eval[string](b, other+`.querySelector("bdi").title`))
+		require.Equal(t, "shop", eval[string](b, row("shop")+`.querySelector("bdi").title`))
+		note := eval[string](b, `document.getElementById("list-note").textContent`)
+		require.True(t, strings.HasPrefix(note, words+"(INGEST_MAX_NAMES, INGEST_NAMES_MEMORY). So there is no tree"), note)
+		require.Equal(t, "names without room", eval[string](b, `document.getElementById("hits-note").textContent`))
+		b.requireLegible(as)
+		for key, sentences := range map[string]string{"shop": "Exactly 500.", "web./home": "300, between 300 and [0-9]+." + words} {
+			b.point(fmt.Sprintf("#rows tr[data-key=%q] .total", key))
+			b.until("the tip of "+key, fmt.Sprintf("new RegExp(%q).test(document.getElementById('tip').textContent)", "^"+key+sentences))
+		}
+		b.clean(s.query.URL())
+	}
+	b := open(t, s.query.URL()+"/?range=1h&key=web./home", desktop)
+	b.until("what the counter itself lacks", `/^± [0-9]+.%, names without room$/.test(document.querySelector("#sum-hits .note").textContent) && document.getElementById("sum-hits").title.includes(`+fmt.Sprintf("%q", words)+`)`)
+	b.until("it in the counter's panel", `document.querySelector("#counter-facts div").title.includes(`+fmt.Sprintf("%q", words)+`)`)
+	b.clean(s.query.URL())
+}
+
 // The figures are of the only line of the chart, else of all hits, and each chooses what the chart shows. A
 // prefix with a * is a sum. A table of the counters is saved as CSV.
 func chooseFigures(t *testing.T, s *system) {
@@ -215,13 +261,23 @@ func TestReadersWithoutTheSum(t *testing.T) {
 	b.clean(r.URL, failedRequests...)
 }
 
-// Groups of more counters than the service adds up have no drawing, and the page says why.
+// Of groups of more counters than the service adds up, the largest are drawn, and words say what the others
+// have.
 func TestGroupsThatAreNotAddedUp(t *testing.T) {
 	s := start(t, "QUERY_MAX_SUM=1")
-	s.hit("a.b", "a.c")
-	stack.EventuallyTotal(t, s.query.URL(), "a.c", "1h", 1)
+	var names []string
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("a.%02d", i))
+	}
+	s.hit(append(names, "a.00")...)
+	stack.EventuallyTotal(t, s.query.URL(), "a.11", "1h", 1)
+	stack.EventuallyTotal(t, s.query.URL(), "a.00", "1h", 2)
 	b := open(t, s.query.URL()+"/?range=1h", desktop)
-	b.until("why", `/Groups have no drawing over time\. .+QUERY_MAX_SUM/.test(document.getElementById("list-note").textContent) && document.querySelector("#sum-hits b").textContent === "2"`)
+	note := `document.getElementById("list-note").textContent`
+	b.until("what is drawn", note+`.includes("The 10 largest of a.* are drawn. All others: at most ") && document.querySelector('#rows tr[data-prefix="a."] .sparkline') !== null && document.querySelector("#sum-hits b").textContent === "13"`)
+	b.click(`#rows tr[data-prefix="a."]`)
+	b.until("the largest in the chart", `document.getElementById("chart-note").textContent.includes("The 10 largest of a.* are drawn. All others: at most ") && `+plotted)
+	require.NotContains(t, eval[string](b, `document.body.innerText`), "QUERY_MAX_SUM", "the text of an error")
 	b.clean(s.query.URL(), failedRequests...)
 }
 

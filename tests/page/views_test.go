@@ -169,18 +169,18 @@ func TestLimitsViewOfOtherKinds(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// A limit whose decisions count has bars of them and the keys that are refused most; another one says how to
-// get them.
+// A limit whose decisions count has bars of them, of the sum of its keys or of the counter of each, and the
+// keys that are refused most. Another one says how to get them.
 func TestLimitsViewHasTheLastDay(t *testing.T) {
 	s := start(t, "QUERY_LIMITS_FILE="+write(t, `limits:
-  - {name: plan.pro, window: 1h, max: 2, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+  - {name: plan.pro, window: 1h, max: 2, count: {allowed: ["of.{key}", "usage.{limit}", "all"], refused: "refused.{limit}.{key}"}}
   - {name: tried, window: 1h, max: 2, mode: shadow, count: {would_refuse: "try.{key}"}}
   - {name: without, window: 1h, max: 2}
 `))
 	for range 3 {
-		s.hit("usage.plan:pro.alice")
+		s.hit("usage.plan:pro")
 	}
-	for _, counter := range []string{"refused.plan:pro.alice", "refused.plan:pro.alice", "refused.plan:pro.<b>bob", "try.zoe"} {
+	for _, counter := range []string{"of.alice", "all", "refused.plan:pro.alice", "refused.plan:pro.alice", "refused.plan:pro.<b>bob", "try.zoe"} {
 		s.hit(counter)
 	}
 	stack.EventuallyTotal(t, s.query.URL(), "try.zoe", "1h", 1)
@@ -191,7 +191,7 @@ func TestLimitsViewHasTheLastDay(t *testing.T) {
 	b.until("bars that are seen", `["allowed", "refused"].every((part) => [...`+bars+`.querySelectorAll("b." + part)].some((b) => b.offsetHeight > 10))`)
 	b.until("who is refused most", `[...document.querySelectorAll("#limit-history .most li")].map((li) => li.textContent).join() === "alice2,<b>bob1" && new URL(document.querySelector(".most a").href).searchParams.get("key") === "refused.plan:pro.alice"`)
 	eval[bool](b, `(document.querySelector("#limit-history .most a").focus(), document.querySelector("#limit-history .bars").seen = true)`)
-	s.hit("usage.plan:pro.alice")
+	s.hit("usage.plan:pro")
 	b.until("a further hit", bars+`.getAttribute("aria-label") === "In the last 24 hours: 4 hits allowed, 3 refused" && !`+bars+`.seen && document.activeElement.textContent === "alice"`)
 	eval[bool](b, `(document.querySelector("#limit-history .bars").seen = true)`)
 	asked := b.asks("/v1/series")
@@ -203,8 +203,42 @@ func TestLimitsViewHasTheLastDay(t *testing.T) {
 	choose(1)
 	b.until("the limit in shadow mode", bars+`?.getAttribute("aria-label") === "In the last 24 hours: 0 hits allowed, 1 would be refused" && /Most over the limit\s+zoe/.test(`+text+`)`)
 	choose(2)
-	b.until("how to count", `/name: without\n +count: /.test(`+text+`)`)
+	b.until("how to count", `/name: without\n +count:\n +allowed: \["sum.usage.{limit}", "usage.{limit}.{key}"\]\n +refused: /.test(`+text+`)`)
 	b.clean(s.query.URL())
+}
+
+// With 1,100 keys the sums of a limit's decisions are right, and words say what keys beyond the ten largest
+// have. If the service does not add up that many, the ten largest are drawn.
+func TestLimitsViewOfManyKeys(t *testing.T) {
+	limits := "QUERY_LIMITS_FILE=" + write(t, `limits:
+  - {name: plan, window: 1h, max: 2, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+`)
+	s := start(t, limits)
+	for chunk := range 11 {
+		var all []some
+		for i := range 100 {
+			key := chunk*100 + i
+			all = append(all, some{fmt.Sprintf("usage.plan.%d", key), 2, 0}, some{fmt.Sprintf("refused.plan.%d", key), 1 + int64(1000/(key+1)), 0})
+		}
+		s.publishAll(all...)
+	}
+	stack.EventuallyTotal(t, s.query.URL(), "refused.plan.1099", "1h", 1)
+	text := `document.getElementById("limit-history").innerText`
+	sum := s.apiTotal("prefix=refused.&window=24h")
+	var listed int64
+	for key := range int64(10) {
+		listed += 1 + 1000/(key+1)
+	}
+	b := open(t, s.query.URL()+"/?view=limits&limit=plan", desktop)
+	b.until("exact sums", fmt.Sprintf(`document.querySelector("#limit-history .bars")?.getAttribute("aria-label").replaceAll("\u202f", "").replaceAll(",", "") === "In the last 24 hours: 2200 hits allowed %d refused"`, sum))
+	b.until("what the others have", fmt.Sprintf(`%s.replaceAll(",", "").includes("1090 more: %d hits.") && document.querySelectorAll("#limit-history .most li").length === 10`, text, sum-listed))
+	b.clean(s.query.URL())
+
+	few := *s
+	few.query = stack.Query(t, s.redis, "NATS_URL="+s.nats.URL(), limits, "QUERY_MAX_SUM=1000")
+	b = open(t, few.query.URL()+"/?view=limits&limit=plan", desktop)
+	b.until("the ten largest", text+`.includes("The 10 largest of refused.plan.* are drawn. All others: at most ") && /All others: at most \d+ hits each\./.test(`+text+`) && document.querySelectorAll("#limit-history .most li").length === 10 && !/QUERY_MAX_SUM/.test(`+text+`)`)
+	b.clean(few.query.URL(), failedRequests...)
 }
 
 // A service that counts no takes resets nothing, and an answer that refuses is said.

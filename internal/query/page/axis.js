@@ -52,12 +52,8 @@ const months = [1, 2, 3, 6, 12, 24, 60];
 const made = new Map();
 export function clocksOf(zone) {
   if (made.has(zone)) return made.get(zone);
-  const format = (options) => {
-    const written = new Intl.DateTimeFormat("en", {
-      ...options,
-      hourCycle: "h23",
-      ...(zone ? { timeZone: zone } : {}),
-    });
+  const own = { hourCycle: "h23", timeZone: zone || undefined }, format = (options) => {
+    const written = new Intl.DateTimeFormat("en", { ...options, ...own });
     return (t) => written.format(t);
   };
   const time = { hour: "2-digit", minute: "2-digit" }, date = { day: "numeric", month: "short" };
@@ -68,8 +64,7 @@ export function clocksOf(zone) {
     hour: "numeric",
     minute: "numeric",
     second: "numeric",
-    hourCycle: "h23",
-    ...(zone ? { timeZone: zone } : {}),
+    ...own,
   });
   const clocks = {
     ahead(t) {

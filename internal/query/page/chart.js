@@ -1,8 +1,8 @@
 // The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other
 // forms. It does not depend on where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
-import { number, sentence, short, shown, apart, spoken } from "./format.js";
-import { ask, askOrLast, clock } from "./api.js";
+import { apart, count, number, sentence, short, shown, spoken } from "./format.js";
+import { askOrLast, clock } from "./api.js";
 import { clocksOf } from "./axis.js";
 import { draw as plot } from "./plot.js";
 import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
@@ -13,31 +13,20 @@ const lateAfter = 5000; // milliseconds; from here on answers have no upper boun
 const flat = 50; // a line that has this many times fewer hits than another cannot be seen with it
 const draggedPixels = 6; // less is a click
 
-let hooks = {}, about;
-let question = {
-  lines: [],
-  window: "",
-  from: null,
-  to: null,
-  step: "",
-  zone: "",
-  before: false,
-  of: "hits",
-};
+let hooks, about;
+let question = { lines: [], of: "hits" };
 let seen; // what the service has answered, as lines, and what was asked
 let drawn, scale = "linear", isolated = "", ownStep = "", zooms = 0, moving = false, reload = () => {};
 let pointed = -1, at = -1, moment = 0, byKey = false, dragFrom; // what is read, and where a drag began
 
-// start takes what the page does at a zoom, on the way back, and if the reader isolates a line or chooses a step.
-// about is the answer of /v1/about, if the page has it.
+// start takes the answer of /v1/about, and what the page does at a zoom, on the way back, and for a step.
 export function start(given) {
-  hooks = given;
-  about = given.about;
-  segments($("of"), "of", [["hits", "Hits"], ["uniques", "Uniques"]], question.of, (of) => hooks.of?.(of));
+  ({ about, ...hooks } = given);
+  segments($("of"), "of", [["hits", "Hits"], ["uniques", "Uniques"]], question.of, hooks.of);
   segments($("scales"), "scale", [["linear", "Linear"], ["log", "Log"], ["apart", "Split"]], scale, show);
   $("step").addEventListener("change", () => {
     ownStep = $("step").value;
-    hooks.step?.(ownStep);
+    hooks.step(ownStep);
     reload();
   });
   $("chart-back").addEventListener("click", back);
@@ -113,7 +102,6 @@ async function load() {
   const live = to === null || to > clock.now() - 10_000;
   const pause = !live ? 60 : length <= 60_000 ? 1 : length <= 3600_000 ? 3 : length <= 86400_000 ? 15 : 60;
   try {
-    about ??= await ask("v1/about");
     const uniques = asked.of === "uniques" && about.features.uniques;
     const asks = asked.lines.filter(({ key }) => !uniques || key !== undefined);
     showWhat(uniques);
@@ -138,7 +126,8 @@ async function load() {
       from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))),
       to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())),
     };
-    now.note = uniques ? notesOn(asked.lines.length - asks.length) : stale ? "" : await addBefore(now);
+    const few = asks.flatMap((line) => answers.get(line).note ?? []).join(" ");
+    now.note = uniques ? notesOn(asked.lines.length - asks.length) : few || (stale ? "" : await addBefore(now));
     if (asked !== question) return 0;
     seen = now;
     redraw();
@@ -218,9 +207,7 @@ async function addBefore(now) {
 function spokenLength(length) {
   for (const [unit, name] of [[86400_000, "day"], [3600_000, "hour"], [60_000, "minute"], [1000, "second"]]) {
     const n = length / unit;
-    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) {
-      return `${Math.round(n)} ${name}${Math.round(n) === 1 ? "" : "s"}`;
-    }
+    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) return count(Math.round(n), name);
   }
   return `${number(Math.round(length / 60_000))} minutes`;
 }
@@ -247,7 +234,6 @@ function show(kind) {
 
 function isolate(name) {
   isolated = isolated === name ? "" : name;
-  hooks.isolate?.(isolated);
   redraw();
 }
 
@@ -281,7 +267,7 @@ function redraw() {
   label();
   showHint(here);
   showNote(here, shades, marked);
-  hooks.seen?.(seen);
+  hooks.seen(seen);
   box.setAttribute("aria-valuemax", Math.max(0, moments().length - 1));
   if (at >= 0) read(indexAt(moment), byKey);
   else box.setAttribute("aria-valuetext", summary());
@@ -332,7 +318,7 @@ export function label() {
     legend.dataset.names = JSON.stringify(names);
   }
   names.forEach((name, i) => {
-    const button = legend.children[i].firstChild, visitors = hooks.visitors?.(seen.all[i].key);
+    const button = legend.children[i].firstChild, visitors = hooks.visitors(seen.all[i].key);
     button.setAttribute("aria-pressed", String(name === isolated));
     button.title = visitors?.title ?? "Show this line alone, or all again";
     put(button.lastChild, visitors ? `${visitors.text} visitors` : "");
@@ -604,12 +590,12 @@ function zoom(from, to) {
   if (from <= seen.from && to >= seen.to) return;
   zooms++;
   // the tier need not hold all of the first step
-  move(() => hooks.zoom?.(Math.round(Math.max(from, seen.begin)), Math.round(to)));
+  move(() => hooks.zoom(Math.round(Math.max(from, seen.begin)), Math.round(to)));
 }
 
 function back() {
   zooms = Math.max(0, zooms - 1);
-  move(() => hooks.back?.());
+  move(() => hooks.back());
 }
 
 // move has the page ask for another range, on the chart's own account.

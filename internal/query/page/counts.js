@@ -2,6 +2,7 @@
 import { ask, askOrLast, call, post, clock } from "./api.js";
 import { ofZone, sentence } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
+import { seriesOfSum } from "./series.js";
 
 export const mostListed = 1000; // the most that /v1/top lists and, by default, that one request may name
 
@@ -115,14 +116,17 @@ function rangeOf(span) {
 }
 
 // seriesOf are the series of counters, by name, and of groups of counters, by the name of the group: parents are the
-// levels of a tree, {prefix, group, limit}.
+// levels of a tree, {prefix, group, limit}, or single groups, {prefix, sum: what the answer is called}.
 export async function seriesOf(keys, parents, span) {
-  const groups = parents.map(({ prefix, group, limit }) => ask(
-    "v1/series",
-    [["prefix", prefix], ["group", group], ["limit", Math.min(limit, mostListed)], ...rangeOf(span)],
-  ));
+  const groups = parents.map(({ prefix, group, limit, sum }) => sum
+    ? seriesOfSum([["prefix", prefix], ...rangeOf(span)])
+    : ask(
+      "v1/series",
+      [["prefix", prefix], ["group", group], ["limit", Math.min(limit, mostListed)], ...rangeOf(span)],
+    ));
   const [counters, ...levels] = await Promise.all([keys.length > 0 ? seriesOfKeys(keys, span) : [], ...groups]);
   const out = new Map(counters.map((series) => [`key ${series.key}`, series]));
-  levels.forEach(({ series }, i) => series.forEach((line) => out.set(`${parents[i].group} ${line.key}`, line)));
+  levels.forEach((level, i) =>
+    (level.series ?? [level]).forEach((line) => out.set(parents[i].sum ?? `${parents[i].group} ${line.key}`, line)));
   return out;
 }

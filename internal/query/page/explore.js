@@ -2,25 +2,25 @@
 // against the period before, and a drawing over time. This file asks, and decides which rows there are;
 // rows.js draws them.
 import { $, put, repeat, say, segments } from "./dom.js";
-import { number, sentence, apart } from "./format.js";
+import { number, overflowOf, sentence, apart } from "./format.js";
 import { clock } from "./api.js";
 import { view, most, full, change, toggle, lineOf, onChange, suggest, counterLine, sumLine, sameLine } from "./view.js";
 import { compares, halvesOf, since, spanOf, nameOf, windowOf } from "./range.js";
-import { changeOver, describe, gapOf } from "./figure.js";
-import { grow, childrenOf, leafOf, ordered, hasParts, sum } from "./tree.js";
+import { changeOver, describe, gapOf, withoutRoom } from "./figure.js";
+import { grow, childrenOf, leafOf, none, ordered, hasParts, sum } from "./tree.js";
 import { drawRows, drawTrend } from "./rows.js";
 import { fallBack, subject } from "./summary.js";
 import {
   largest, totalsOf, sumOf, totalsBefore, sumBefore, namesWith, seriesOf, mostListed, tableOf, whyNoSum,
 } from "./counts.js";
 import { menu, save } from "./menu.js";
+import { isTooMuch } from "./series.js";
 import { visitorsOf } from "./uniques.js";
 
 const page = 50; // rows more on demand
 const few = 10; // rows at first
 const compared = 200; // of many counters, this many of the largest are ordered by their change
 const atFirst = 3; // lines for a reader who has chosen none, and who cannot have the sum
-const nothing = { total: 0, lower: 0, upper: 0 };
 
 let hooks, data; // what was answered last
 let rows = few; // that may be shown
@@ -81,7 +81,7 @@ async function load() {
   try {
     const found = await list(span);
     if (asked !== question()) return 0;
-    data = { ...found, span, range: view.range, question: asked };
+    data = { ...found, overflow: overflowsIn(found), span, range: view.range, question: asked };
     hooks.answered(data);
     const any = data.nodes.length > 0 || view.find !== "" || (await existing());
     hooks.reveal(any || view.chosen);
@@ -99,6 +99,11 @@ async function load() {
   }
   return pause(span);
 }
+
+// overflowsIn are the overflow counters in an answer, unless all hits are on their own counters.
+const overflowsIn = ({ whole, nodes, others }) => (whole ? [] : [...nodes, ...others.values()])
+  .map((one) => one?.now?.overflow ?? one?.overflow ?? one?.name ?? "")
+  .filter((name) => overflowOf(name) !== undefined);
 
 // pause is longer the more there was to read, and for a range that has ended.
 function pause(span) {
@@ -146,7 +151,7 @@ async function list(span) {
 }
 
 // nothingOf is the total of a counter that is not among all those with hits.
-const nothingOf = (answer) => ({ ...nothing, upper: answer?.floor === null ? null : 0, complete: answer?.complete });
+const nothingOf = (answer) => ({ ...none, upper: answer?.floor === null ? null : 0, complete: answer?.complete });
 
 const stateOf = (totals) => ({
   complete: totals.every((t) => t.complete),
@@ -160,8 +165,8 @@ async function linesBeyond(span, known) {
   if (!beyond) return new Map(); // they have no hits, or can be added up here
   const out = await totalsOf(wanted, span);
   for (const { name, prefix } of sums()) {
-    out.set(name, await sumOf(prefix, span).catch(({ status }) => {
-      if (status === 400) crowds.add(prefix);
+    out.set(name, await sumOf(prefix, span).catch((error) => {
+      if (isTooMuch(error)) crowds.add(prefix);
     }));
   }
   return out;
@@ -216,7 +221,7 @@ async function compare(span) {
 // beforeOf is the total of the period before, if it is known.
 function beforeOf(name) {
   if (!compares(view, data.span) || before.question !== question()) return undefined;
-  return before.totals.get(name) ?? (before.whole ? { ...nothing, complete: before.complete } : undefined);
+  return before.totals.get(name) ?? (before.whole ? { ...none, complete: before.complete } : undefined);
 }
 
 // leaves are the counters with what is known of them now. Of all counters, those are among them that have
@@ -241,7 +246,7 @@ function leaves() {
 // recentOf is the total to compare with the period before, if that is a part of the range.
 function recentOf(name) {
   if (!before.recent || before.question !== question()) return undefined;
-  return before.recent.totals.get(name) ?? { ...nothing, complete: before.recent.complete };
+  return before.recent.totals.get(name) ?? { ...none, complete: before.recent.complete };
 }
 
 const nowOf = (key, listed) => live.get(key) ?? listed;
@@ -273,7 +278,7 @@ function settle(all) {
 // judge compares a node with the period before. Where no worker counted, no hits are not 0: only those that
 // carried a time of their own are known.
 function judge(node) {
-  const gap = missing();
+  const gap = missing(data.overflow.filter((name) => node.line.name.startsWith(overflowOf(name))));
   if (gap?.kind === "uncounted" && node.now?.total === 0) node.now = { ...node.now, uncounted: gap.long };
   node.change = node.now && changeOver(node.now, node.before, node.recent, before.length);
   node.words = node.now && describe(node.now, gap);
@@ -383,7 +388,7 @@ function drawHeads(all) {
     if (sorted) head.setAttribute("aria-sort", up ? "ascending" : "descending");
     else head.removeAttribute("aria-sort");
   }
-  const gap = missing();
+  const gap = missing(data.overflow);
   const exact = all.length > 0 && all.every(({ now }) => now.lower === now.upper && !now.uncounted);
   put($("hits-note"), gap?.short ?? (exact ? "exact" : ""));
   table.dataset.exact = exact ? "yes" : "no";
@@ -393,8 +398,8 @@ function drawHeads(all) {
   $("hits-note").title = gap?.long ?? "";
 }
 
-// missing is what the totals of the range may lack.
-function missing() {
+// missing is what the totals of the range may lack. overflow is as for gapOf.
+function missing(overflow) {
   const { complete, floor, since, span } = data;
   return gapOf({
     complete: complete !== false,
@@ -402,33 +407,34 @@ function missing() {
     counting_since: since,
     from: span.from,
     to: span.to ?? clock.now(),
+    overflow,
   });
 }
 
 // notes are what the table cannot say by itself.
 function notes(all) {
-  const out = [];
+  const gap = missing(), crowded = withoutRoom(data.overflow), out = crowded ? [crowded.long] : [];
   if (view.find && all.length === 0) {
     out.push(`No counter’s name has “${apart(view.find)}” in it. Enter shows it all the same.`);
   }
   if (!view.find &&
     data.nodes.length > 0 &&
     data.nodes.every(({ now }) => now.total === 0) &&
-    missing()?.kind !== "uncounted") {
+    gap?.kind !== "uncounted") {
     out.push(`No hits ${nameOf(view)}.`);
   }
   if (!data.whole && !view.find) {
     const bound = data.floor > 0 && !data.next ? `, which have at most ${number(data.floor)} hits each` : "";
     if (view.sort !== "name") {
-      out.push(`More counters than can be a tree: these are the largest. Search finds all others${bound}.`);
+      const why = crowded ? "So there is no tree of counters" : "More counters than can be a tree";
+      out.push(`${why}: these are the largest. Search finds all others${bound}.`);
     }
     if (view.sort === "change") {
       out.push(`Ordered by change among the ${number(Math.min(data.nodes.length, Math.max(compared, rows)))} largest.`);
     }
   }
-  if (unsummed && visible.some(({ members }) => members)) out.push(`Groups have no drawing over time. ${unsummed}`);
+  out.push(...visible.flatMap((node) => trends.series.get(trendOf(node))?.note ?? []).slice(0, 3));
   if (view.lines.length >= most) out.push(full);
-  const gap = missing();
   if (gap && gap.kind !== "young") out.push(gap.long);
   return out;
 }
@@ -444,24 +450,26 @@ async function drawTrends(span) {
     if (trends.same !== same) return;
     Object.assign(trends, { series, question: question(), span: { from: span.from, to: span.to ?? clock.now() } });
   } catch (error) {
-    if (error.status !== 400) trends.same = undefined; // ask again
-    else {
-      unsummed = sentence(error.message);
-      draw();
+    trends.same = undefined; // ask again
+    if (isTooMuch(error) && !unsummed) {
+      unsummed = true;
+      return drawTrends(span);
     }
   }
-  paint();
+  (unsummed ? draw : paint)(); // notes say what is not drawn
 }
 
-// unsummed is why the service does not add up that many counters: then groups have no drawing.
-let unsummed = "";
+// unsummed is set if the service does not add up all groups of a level: then each is asked for alone.
+let unsummed = false;
 
 // seriesWanted is whose series are needed: of counters, and of the levels of the tree that have groups in view.
 function seriesWanted() {
   const parents = new Map(), keys = [];
-  for (const { members, name, line, above, depth } of visible) {
+  for (const node of visible) {
+    const { members, name, line, above, depth } = node;
     if (line.key !== undefined) keys.push(name);
-    else if (members && !unsummed) {
+    else if (members && unsummed) parents.set(trendOf(node), { sum: trendOf(node), prefix: line.prefix });
+    else if (members) {
       const at = `${depth} ${above}`;
       if (!parents.has(at)) parents.set(at, { prefix: above, group: depth, limit: page });
       parents.get(at).limit++;
@@ -472,14 +480,10 @@ function seriesWanted() {
 
 function paint() {
   const { question: of, series, span } = trends;
-  for (const node of visible) {
-    drawTrend(
-      node.id,
-      of === question() ? series.get(node.members ? `${node.depth} ${node.group}` : `key ${node.name}`) : undefined,
-      span,
-    );
-  }
+  for (const node of visible) drawTrend(node.id, of === question() ? series.get(trendOf(node)) : undefined, span);
 }
+
+const trendOf = (node) => (node.members ? `${node.depth} ${node.group}` : `key ${node.name}`);
 
 // expand shows or hides what a node is made of.
 export function expand(node, wanted = !open.has(node.id)) {

@@ -1,5 +1,5 @@
 // How a total is written: as short as it is known, with the whole number and its bounds for those who ask.
-import { number, inFull, atMinute, onDay, moment, roughly } from "./format.js";
+import { number, inFull, atMinute, onDay, moment, overflowOf, roughly, short } from "./format.js";
 import { clock } from "./api.js";
 
 const threeDigits = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
@@ -25,13 +25,14 @@ export function describe({ total, lower, upper, uncounted }, gap) {
   if (lower === upper) {
     return words(brief(total), "", [gap ? `${number(total)} counted.` : `Exactly ${number(total)}.`], "exact");
   }
+  const uncut = gap?.kind === "overflow" && lower === total; // the overflow alone makes the margin
   const percent = (Math.max(upper - total, total - lower) / total) * 100;
   return words(
     brief(total),
     percent <= 50 ? `± ${Math.ceil(percent)}\u202f%` : `${brief(lower)} – ${brief(upper)}`,
     [
       `${number(total)}, between ${number(lower)} and ${number(upper)}.`,
-      "The range cuts a cell, which counts in proportion to time.",
+      ...(uncut ? [] : ["The range cuts a cell, which counts in proportion to time."]),
     ],
   );
 }
@@ -96,10 +97,22 @@ export function changeOver(now, before, recent, length) {
   };
 }
 
-// gapOf returns what is missing in a total that is not complete: a young counter is not a lossy one, and hits that
-// wait to be counted are not lost.
-export function gapOf({ complete, upper, counting_since: since, from, to }) {
-  if (complete) return undefined;
+// withoutRoom returns what totals lack if some of these names are of overflow counters.
+export function withoutRoom(names) {
+  const all = [...new Set(names.flatMap((name) => overflowOf(name) ?? []))];
+  if (all.length === 0) return undefined;
+  const under = all.includes("") ? "" : ` under ${all.slice(0, 3).map(short).join(", ")}`;
+  return {
+    kind: "overflow",
+    short: "names without room",
+    long: `Some names${under} have no room: their hits are counted together (INGEST_MAX_NAMES, INGEST_NAMES_MEMORY).`,
+  };
+}
+
+// gapOf returns what may be missing in a total: a young counter is not a lossy one, and hits that wait to be counted
+// are not lost. overflow is a name, or several.
+export function gapOf({ complete, upper, counting_since: since, from, to, overflow = [] }) {
+  if (complete) return withoutRoom([overflow].flat());
   if (upper === null) {
     return {
       kind: "late",

@@ -23,6 +23,10 @@ export const shown = (name) => name.replace(/\p{Bidi_Control}/gu, (c) =>
 // apart is shown for a text without elements: letters that are written from the right leave what follows alone.
 export const apart = (name) => (/[^ -~]/.test(name) ? `\u2068${shown(name)}\u2069` : name);
 
+// overflowOf is what the names begin with whose hits an overflow counter, or the sum of all of these, has.
+export const overflowOf = (name) => name.match(/(.*)~other\.(\d+|\*)$/s)?.[1];
+export const aboutOverflow = (name) => (overflowOf(name) === undefined ? "" : ": hits of names without room");
+
 // short is a name for a sentence that has room for a part of it.
 export const short = (name) => apart(name.length > 40 ? `${name.slice(0, 40)}…` : name);
 
@@ -43,7 +47,7 @@ export const seconds = (text) => Number.parseInt(text, 10) * units[unitOf(text)]
 export function spoken(text) {
   if (!/^[0-9]/.test(text)) return text === "yesterday" ? "the day before" : `the ${text.replace("to", "")} so far`;
   const n = Number.parseInt(text, 10);
-  return `${n} ${names[unitOf(text)]}${n === 1 ? "" : "s"}`;
+  return count(n, names[unitOf(text)]);
 }
 
 // brief writes it with the unit cut short: 15 min.
@@ -61,22 +65,10 @@ export function ago(s) {
 // roughly is a length of time in whole numbers.
 export const roughly = (s) => (s < 120 ? `${Math.round(s)} s` : ago(s));
 
-const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
-const minute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const second = new Intl.DateTimeFormat("en", {
-  hour: "2-digit",
-  minute: "2-digit",
-  second: "2-digit",
-  hourCycle: "h23",
-});
-const full = new Intl.DateTimeFormat("en", {
-  weekday: "short",
-  day: "numeric",
-  month: "short",
-  hour: "2-digit",
-  minute: "2-digit",
-  hourCycle: "h23",
-});
+const date = { day: "numeric", month: "short" }, time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const day = new Intl.DateTimeFormat("en", date), minute = new Intl.DateTimeFormat("en", time);
+const second = new Intl.DateTimeFormat("en", { ...time, second: "2-digit" });
+const full = new Intl.DateTimeFormat("en", { weekday: "short", ...date, ...time });
 
 export const onDay = (t) => day.format(t);
 export const atMinute = (t) => minute.format(t);

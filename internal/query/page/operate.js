@@ -3,7 +3,7 @@
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, atMinute, compact, count, inFull, moment, number, sentence, shown } from "./format.js";
 import { ask, clock } from "./api.js";
-import { sparkline } from "./sparkline.js";
+import { sparkline } from "./plot.js";
 import { bars, keep, needsNATS, snippet, words } from "./pieces.js";
 
 const listed = 10, hoursShown = 24, hour = 3_600_000;

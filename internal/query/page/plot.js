@@ -1,6 +1,6 @@
 // The drawing of a chart: axes, steps and bars. It does not depend on where points come from.
 import { svg } from "./dom.js";
-import { compact, shown } from "./format.js";
+import { compact, seconds, shown } from "./format.js";
 import { linear, logarithmic, timeTicks, widest } from "./axis.js";
 
 const top = 12, bottom = 26, right = 8, inset = 3;
@@ -252,4 +252,21 @@ function shaded({ from, to, label }, x, y1, y2, named) {
   const out = [svg("rect", { class: "uncounted", x: x1, y: y1, width: x2 - x1, height: y2 - y1 })];
   if (named && x2 - x1 > 130) out.push(svg("text", { x: (x1 + x2) / 2, y: y1 + 14, "text-anchor": "middle" }, label));
   return out;
+}
+
+// sparkline is a small drawing of a row's points between two moments: steps, as counts are. Those that are still being
+// counted are faint.
+export function sparkline({ points, step: length, unfinished_from: open = Infinity }, from, to) {
+  const step = seconds(length) * 1000, width = 112, height = 24;
+  const largest = Math.max(1, ...points.map(([, n]) => n));
+  const x = (t) => ((Math.max(from, Math.min(to, t)) - from) / Math.max(1, to - from)) * width;
+  const y = (n) => height - 1 - (n / largest) * (height - 3);
+  const path = (list) => {
+    const bars = list.filter(([t]) => t + step > from).map(([t, n]) => `V${px(y(n))}H${px(x(t + step))}`);
+    return bars.length === 0 ? "" : `M${px(x(list[0][0]))} ${height - 1}${bars.join("")}V${height - 1}Z`;
+  };
+  return svg("svg", { class: "sparkline", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" },
+    svg("path", { class: "steps", d: path(points.filter(([t]) => t < open)) }),
+    svg("path", { class: "steps open", d: path(points.filter(([t]) => t >= open)) }),
+    svg("path", { class: "base", d: `M0 ${height - .5}H${width}` }));
 }

@@ -48,22 +48,9 @@ function fitting(windows, age) {
   return first.findLast((window) => seconds(window) * 500 <= age) ?? first[0] ?? windows.at(-1);
 }
 
-const midnight = (t, days = 0, months = 0) => {
-  const d = new Date(t);
-  return new Date(d.getFullYear(), d.getMonth() + months, months ? 1 : d.getDate() + days).getTime();
-};
-// sameTime is the same time of the clock, some days earlier.
-const sameTime = (t, days) => {
-  const d = new Date(t);
-  return new Date(
-    d.getFullYear(),
-    d.getMonth(),
-    d.getDate() - days,
-    d.getHours(),
-    d.getMinutes(),
-    d.getSeconds(),
-  ).getTime();
-};
+const midnight = (t, days = 0) => new Date(t).setHours(24 * days, 0, 0, 0);
+// dayBefore is the same time of the clock, a day earlier.
+const dayBefore = (t) => new Date(t).setDate(new Date(t).getDate() - 1);
 const monthOf = (t, back = 0) => new Date(new Date(t).getFullYear(), new Date(t).getMonth() - back, 1).getTime();
 
 // spanOf is a range as questions need it: window if it ends now and rolls on, else from and to; to is null
@@ -73,7 +60,7 @@ export function spanOf({ range, from, to }, now = clock.now()) {
   const second = Math.floor(now / 1000) * 1000;
   const span = { window: "", from, to: to || null, before: undefined };
   if (range === "today") {
-    Object.assign(span, { from: midnight(now), to: null, before: [midnight(now, -1), sameTime(second, 1)] });
+    Object.assign(span, { from: midnight(now), to: null, before: [midnight(now, -1), dayBefore(second)] });
   }
   else if (range === "yesterday") Object.assign(
     span,

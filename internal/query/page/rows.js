@@ -1,7 +1,7 @@
 // The rows of the explorer: how a node looks, and the tip with all about its numbers.
 import { $, el, put } from "./dom.js";
-import { shown, number } from "./format.js";
-import { sparkline } from "./sparkline.js";
+import { aboutOverflow, shown, number } from "./format.js";
+import { sparkline } from "./plot.js";
 
 const made = new Map(); // the rows that are shown, by the id of their node
 
@@ -51,7 +51,9 @@ function fill(parts, node, { largest, line, open, first }) {
   mark(row, "data-first", first ? "" : undefined); // of its part of the table
   row.style.setProperty("--level", Math.min(node.level, 9) - 1);
   put(parts.name, shown(node.label));
-  mark(parts.name, "title", shown(node.name));
+  const about = aboutOverflow(node.line.name);
+  mark(row, "data-overflow", about ? "" : undefined);
+  mark(parts.name, "title", shown(node.name) + about);
   put(parts.counters, node.members ? number(node.counters) : "");
   mark(parts.counters, "title", node.members ? `${number(node.counters)} counters` : undefined);
   const { value, margin } = node.words ?? { value: "–", margin: "" };
@@ -128,7 +130,8 @@ export function showTip(row) {
   if (!node?.now) return;
   tipped = node.id;
   const lines = [...node.words.sentences, ...(node.change ? [node.change.title] : [])];
-  tip.replaceChildren(el("p", {}, el("bdi", {}, shown(node.name))), ...lines.map((line) => el("p", {}, line)));
+  const { title } = row.querySelector("bdi");
+  tip.replaceChildren(el("p", {}, el("bdi", {}, title)), ...lines.map((line) => el("p", {}, line)));
   tip.hidden = false;
   row.setAttribute("aria-describedby", "tip");
   const table = $("explore").getBoundingClientRect(), cell = row.querySelector(".total").getBoundingClientRect();

@@ -118,7 +118,7 @@ export async function drawRule(s, isAsked) {
     box.setAttribute("aria-label", `${text} ${s.condition}`);
     box.replaceChildren(root);
     const missing = ` No threshold is shown: ${why ?? `no step of the answer makes up ${spoken(s.window)}`}.`;
-    put(note, text + (threshold === undefined ? missing : ""));
+    put(note, (answer.note ? `${answer.note} ` : "") + text + (threshold === undefined ? missing : ""));
   } catch (error) {
     fail(sentence(error.message));
   }

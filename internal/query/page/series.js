@@ -1,6 +1,6 @@
 // Questions to /v1/series and their answers, as the lines of a chart.
-import { ask } from "./api.js";
-import { longSteps, ofZone, seconds } from "./format.js";
+import { ask, clock } from "./api.js";
+import { longSteps, number, ofZone, seconds } from "./format.js";
 
 // lengthOf is the length of a step in milliseconds.
 export const lengthOf = (step) => 1000 * seconds(step);
@@ -32,17 +32,14 @@ export function stepsOf({ tiers, steps }, length, age) {
 export const usualStep = (steps, length) =>
   steps.find((step) => length / lengthOf(step) <= easyPoints()) ?? steps.at(-1);
 
-const zoneHere = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
-
 // requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks, months and
 // years are those of a zone; other steps have none.
 export function requestsOf(lines, { from, to, step, zone, uniques }) {
-  const tz = zone || zoneHere;
   const rest = [
     ["from", from],
     ...(to === null ? [] : [["to", to]]),
     ["step", step],
-    ...(ofZone(step) && /^[A-Z]/.test(tz) ? [["tz", tz]] : []),
+    ...(zone && ofZone(step) ? [["tz", zone]] : []),
     ...(uniques ? [["of", "uniques"]] : []),
   ];
   const counters = lines.filter(({ key }) => key !== undefined);
@@ -55,9 +52,39 @@ export function requestsOf(lines, { from, to, step, zone, uniques }) {
   ];
 }
 
+// isTooMuch reports that a sum may be of too many counters or cells.
+export const isTooMuch = ({ status }) => status === 400 || status === 413;
+
+// seriesOfSum asks for a prefix, which params begin with. Of too many counters it adds up the largest, with a note.
+export async function seriesOfSum(params, asker = ask) {
+  try {
+    return await asker("v1/series", params);
+  } catch (error) {
+    const { prefix, from, to } = Object.fromEntries(params);
+    if (!prefix || !isTooMuch(error)) throw error;
+    const window = `${Math.ceil(((to ?? clock.now()) - from) / 1000)}s`;
+    const { top, floor } = await ask("v1/top", { prefix, limit: 10, window, ...(to && { at: to }) });
+    const keys = (top[0] ? top : [{ key: prefix }]).map(({ key }) => ["key", key]);
+    const found = await ask("v1/series", [...keys, ...params.slice(1)]);
+    const others = floor === null ? "unknown" : `at most ${number(floor)} hits each`;
+    const note = `The ${top.length} largest of ${prefix}* are drawn. All others: ${others}.`;
+    return { ...together(found.series ?? [found]), key: prefix, note };
+  }
+}
+
+// together adds up the points of series with the same moments.
+function together(list) {
+  const add = (part, i, k) => list.reduce((n, one) => n + (one[part][i]?.[k] ?? 0), 0), [{ points, bounds }] = list;
+  return {
+    ...list[0],
+    points: points.map(([t], i) => [t, add("points", i, 1)]),
+    bounds: bounds?.map((_, i) => [add("bounds", i, 0), add("bounds", i, 1)]),
+  };
+}
+
 // answersOf asks and returns for each line what was answered about it.
 export async function answersOf(requests, asker = ask) {
-  const answers = await Promise.all(requests.map(({ params }) => asker("v1/series", params)));
+  const answers = await Promise.all(requests.map(({ params }) => seriesOfSum(params, asker)));
   return new Map(
     answers.flatMap((answer, i) => (answer.series ?? [answer]).map((series, j) =>
       [requests[i].lines[j], { ...series, stale: answer.stale }])),

@@ -6,6 +6,7 @@ import { ask, askOrLast, clock } from "./api.js";
 import { brief, changeOver, describe, gapOf } from "./figure.js";
 import { largest, mostListed, totalIn } from "./counts.js";
 import { compares, halvesOf, nameOf, spanOf, since, windowBefore, windowOf } from "./range.js";
+import { isTooMuch } from "./series.js";
 import { visitorsOf } from "./uniques.js";
 import { change, onChange, sameLine, sumLine, view } from "./view.js";
 
@@ -51,8 +52,8 @@ async function load() {
     draw();
     if (compares(view, span) && !now.stale) await compare(line, span, of);
   } catch (error) {
-    if (![400, 403].includes(error.status)) return 3; // the notice says what is wrong
-    why = sentence(error.message);
+    if (error.status !== 403 && !isTooMuch(error)) return 3; // the notice says what is wrong
+    why = error.status === 403 ? sentence(error.message) : "Too many to add up: these are the largest.";
     draw();
   }
   return span.to ? 60 : line.prefix === "" ? 2 : 5;

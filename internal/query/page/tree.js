@@ -12,7 +12,7 @@ export function groupOf(name, parts) {
 
 export const hasParts = (name) => groupOf(name, 1) !== name;
 
-const none = { total: 0, lower: 0, upper: 0 };
+export const none = { total: 0, lower: 0, upper: 0 };
 const plus = (a, b) => (a === null || b === null ? null : a + b);
 export const sum = (list, of) => list.reduce(
   (s, leaf) => ({
