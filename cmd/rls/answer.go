@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/window/calendar"
 )
 
 // envoyRequest is a request of Envoy's as takes.
@@ -176,11 +177,23 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) erro
 		}
 		length *= time.Duration(multiplier.GetValue())
 	}
-	l, err := r.limit.WithNumbers(length, int64(o.GetRequestsPerUnit()))
+	l, err := r.withNumbers(length, int64(o.GetRequestsPerUnit()))
 	if err == nil {
 		r.limit = l
 	}
 	return err
+}
+
+// withNumbers returns the limit with other numbers; one by the calendar keeps its window.
+func (r *rule) withNumbers(length time.Duration, most int64) (*limit.Limit, error) {
+	if p := r.limit.Period; p != nil {
+		unit := calendarUnits[p.String()]
+		if !slices.Contains(windowUnits, windowUnit{unit, length}) {
+			return nil, fmt.Errorf("unit: the limit %s is by %s, so it must be %v", r.limit.Name, p, unit)
+		}
+		length = r.limit.Window
+	}
+	return r.limit.WithNumbers(length, most)
 }
 
 // ShouldRateLimit decides about the limits of a request's descriptors, and counts its hits under all of them
@@ -374,7 +387,8 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 		wait = t.Limit.Window
 	}
 	parts := *t.Limit
-	parts.Count.Refused, parts.Count.WouldRefuse = "", "" // the rest is refused, and no part
+	none := limit.CounterNames{}
+	parts.Count.Refused, parts.Count.WouldRefuse = none, none // the rest is refused, and no part
 	t.Limit, t.Happened = &parts, true
 	for refusals := 0; rest > 0 && most > 0 && refusals < 3; { // others may count meanwhile
 		t.N = min(rest, most)
@@ -397,12 +411,12 @@ func (s *service) countHappened(ctx context.Context, take limit.Take) *limit.Dec
 	}
 	out.Take, out.WouldAllow, out.RetryAfter = take, wait == 0, wait
 	out.Allowed = shadow || out.WouldAllow
-	counter := take.Limit.Count.Refused
+	counters := take.Limit.Count.Refused
 	if shadow {
-		counter = take.Limit.Count.WouldRefuse
+		counters = take.Limit.Count.WouldRefuse
 	}
-	if rest > 0 && counter != "" {
-		s.counted(counter, take.Limit.Name, take.Key, rest)
+	if rest > 0 && counters != (limit.CounterNames{}) {
+		s.counted(counters, take.Limit.Name, take.Key, rest)
 	}
 	s.countDecision(&out)
 	return &out
@@ -539,16 +553,21 @@ func (a *envoyRequest) statusOf(v *verdict, indexes []int) *rls.RateLimitRespons
 		Code: overallCode(d.Allowed), CurrentLimit: currentLimit(d.Take.Limit), LimitRemaining: saturate(d.Remaining),
 		DurationUntilReset: durationpb.New(d.Take.Limit.Window),
 	}
-	if !d.Allowed {
+	switch {
+	case !d.Allowed:
 		out.DurationUntilReset = durationpb.New(d.RetryAfter)
+	case d.Turn > 0:
+		out.DurationUntilReset = durationpb.New(d.Turn)
 	}
 	return out
 }
 
-var windowUnits = []struct {
+type windowUnit struct {
 	unit   rls.RateLimitResponse_RateLimit_Unit
 	length time.Duration
-}{
+}
+
+var windowUnits = []windowUnit{
 	{rls.RateLimitResponse_RateLimit_YEAR, 365 * 24 * time.Hour},
 	{rls.RateLimitResponse_RateLimit_MONTH, 30 * 24 * time.Hour},
 	{rls.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour},
@@ -556,6 +575,11 @@ var windowUnits = []struct {
 	{rls.RateLimitResponse_RateLimit_HOUR, time.Hour},
 	{rls.RateLimitResponse_RateLimit_MINUTE, time.Minute},
 	{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
+}
+
+var calendarUnits = map[string]rls.RateLimitResponse_RateLimit_Unit{
+	calendar.Today: rls.RateLimitResponse_RateLimit_DAY, calendar.Week: rls.RateLimitResponse_RateLimit_WEEK,
+	calendar.Month: rls.RateLimitResponse_RateLimit_MONTH, calendar.Year: rls.RateLimitResponse_RateLimit_YEAR,
 }
 
 // saturate returns the number of hits, or the most that Envoy's field can hold.
@@ -567,6 +591,10 @@ func currentLimit(l *limit.Limit) *rls.RateLimitResponse_RateLimit {
 		return nil
 	}
 	out := &rls.RateLimitResponse_RateLimit{Name: l.Name, RequestsPerUnit: saturate(l.Max)}
+	if l.Period != nil {
+		out.Unit = calendarUnits[l.Period.String()]
+		return out
+	}
 	for _, u := range windowUnits {
 		if l.Window%u.length == 0 {
 			out.Unit = u.unit

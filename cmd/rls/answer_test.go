@@ -49,6 +49,7 @@ limits:
 - {name: both-log, window: 1h, max: 3000, policy: log, envoy: {domain: edge, partly: true, descriptor: [{key: both-log}]}}
 - {name: held, window: 1h, max: 40, policy: log, share: {hits: 20, for: 1s}, envoy: {domain: edge, descriptor: [{key: held}]}}
 - {name: http, window: 1h, max: 1}
+- {name: month, window: month, max: 50, envoy: {domain: edge, descriptor: [{key: month}]}}
 `
 
 // The codes, the order of the statuses, and what each says.
@@ -373,6 +374,26 @@ func testOverride(t *testing.T, r *rig) {
 		}
 	}
 	r.WaitForLog("descriptors[0].limit: unit: UNKNOWN: must be SECOND, MINUTE")
+	// One by the month keeps its window, and takes no number for another.
+	month := func(n uint32, unit units.RateLimitUnit) (uint32, string) {
+		d := with(n, unit, 0)
+		d.Entries = descriptor("month=a").Entries
+		s := r.ask(d).Statuses[0]
+		if s.DurationUntilReset.AsDuration() > 31*24*time.Hour {
+			t.Errorf("a month ends in %v", s.DurationUntilReset)
+		}
+		return s.CurrentLimit.RequestsPerUnit, fmt.Sprint(s.CurrentLimit.Unit, s.LimitRemaining)
+	}
+	for i, c := range []struct {
+		n    uint32
+		unit units.RateLimitUnit
+		most uint32
+		want string
+	}{{70, units.RateLimitUnit_MONTH, 70, "MONTH 69"}, {80, units.RateLimitUnit_DAY, 50, "MONTH 48"}, {80, units.RateLimitUnit_MONTH, 80, "MONTH 77"}} {
+		most, got := month(c.n, c.unit)
+		require.Equal(t, c.most, most, i)
+		require.Equal(t, c.want, got, i)
+	}
 }
 
 // Requests that only Envoy's settings can make get an error that says what is wrong.

@@ -85,7 +85,7 @@ type service struct {
 	// arriveWithin is messageTimeout; tests change it.
 	arriveWithin time.Duration
 	limiter      limiter
-	counted      func(counter limit.CounterName, limit, key string, n int64) // counts hits
+	counted      func(counters limit.CounterNames, limit, key string, n int64) // counts hits
 	mapping      *setting.File[*mapping]
 	health       *health
 	log          zerolog.Logger

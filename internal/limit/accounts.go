@@ -1,12 +1,14 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
 	"time"
 
 	"tallyroll/internal/limit/cells"
+	"tallyroll/internal/platform/redisconn"
 )
 
 // LocalKeys bounds the accounts of this process, which take some 20 to 75 MB. Beyond it some of those whose
@@ -34,15 +36,33 @@ type account struct {
 	pending    int64 // hits that Redis is being asked about
 	underWay   int   // requests that Redis is being asked about
 	begun      int   // requests so far
+	period     int64 // the number of the one that the hits are in, if the policy turns
+}
+
+// enter forgets hits of an earlier period. It returns the time until this one ends; 0 if the window rolls.
+func (a *account) enter(l *Limit, now time.Time) time.Duration {
+	if !l.Policy.Traits().Turns {
+		return 0
+	}
+	number, left := l.turn(now)
+	a.turn(number)
+	return left
+}
+
+func (a *account) turn(number int64) {
+	if number > a.period {
+		a.Ring, a.owed, a.period = cells.Ring{}, 0, number
+	}
 }
 
 // extra returns how many hits count in addition to those in Redis. If there are any, pending hits are among
 // them, because they can reach Redis after the request that is about to be sent, which would not see them.
-func (a *account) extra(now time.Time, window time.Duration) int64 {
+func (a *account) extra(now time.Time, l *Limit) int64 {
+	a.enter(l, now)
 	if a.owed+a.sending == 0 {
 		return 0
 	}
-	v := a.At(now, window)
+	v := a.At(now, l.ring())
 	a.owed = min(a.owed, v.Sum) // the others have left the window
 	n := min(a.owed+a.sending, v.Sum)
 	if n == 0 {
@@ -90,7 +110,7 @@ func (a *accounts) countOwed(ctx context.Context, r *request, i int) error {
 	}
 	counted, err := a.next.force(ctx, take, r.keys[i], v.claimed, take.Limit.Max)
 	a.confirm(v, counted)
-	if isFull(err) {
+	if redisconn.IsFull(err) {
 		return nil
 	}
 	return err
@@ -117,7 +137,7 @@ func (a *accounts) beginEntries(r *request, now time.Time) (out []entry) {
 			}
 		}
 		if own := v.account; own != nil {
-			v.extra = own.extra(now, take.Limit.Window)
+			v.extra = own.extra(now, take.Limit)
 			own.begun++
 			if own.underWay++; own.underWay == 1 && own.pending == 0 {
 				v.begun = own.begun
@@ -172,7 +192,11 @@ func (a *accounts) commit(r *request, states []state, now time.Time) {
 		own.pending -= e.pending
 		own.underWay--
 		if states != nil {
-			n, window := states[i].counted, r.takes[i].Limit.Window
+			n, window := states[i].counted, r.takes[i].Limit.ring()
+			own.enter(r.takes[i].Limit, now)
+			if r.takes[i].Limit.Policy.Traits().Turns && states[i].counted > 0 {
+				own.turn(states[i].at) // Redis's clock can be ahead
+			}
 			if states[i].again || r.settle {
 				n = states[i].own
 			}
@@ -196,19 +220,22 @@ func (a *accounts) record(r *request, states []state, now time.Time) {
 		if limit.Fail != FailLocal || limit.Policy.Traits().Slots || states[i].counted == 0 {
 			continue
 		}
-		a.findOrPut(r.keys[i]).Adjust(now, limit.Window, states[i].counted)
+		own := a.findOrPut(r.keys[i])
+		own.enter(limit, now)
+		own.Adjust(now, limit.ring(), states[i].counted)
 	}
 }
 
 // spend counts n pending hits of a share.
-func (a *accounts) spend(own *account, now time.Time, window time.Duration, n int64) {
+func (a *accounts) spend(own *account, now time.Time, l *Limit, n int64) {
 	if own == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	own.pending -= n
-	own.Adjust(now, window, n)
+	own.enter(l, now)
+	own.Adjust(now, l.ring(), n)
 }
 
 // giveUp drops n pending hits of a share.
@@ -278,11 +305,12 @@ func (a *accounts) check(t *Take, key string, now time.Time, v *accountView) (ou
 		return a.leases.check(t, key, now)
 	}
 	v.account = a.findOrPut(key)
-	v.View = v.At(now, t.Limit.Window)
+	out.turn = v.account.enter(t.Limit, now)
+	v.View = v.At(now, t.Limit.ring())
 	excess := v.Estimate() + v.pending + t.N - t.Limit.Max
 	out.fits = t.N <= 0 || excess <= 0
 	if !out.fits {
-		out.wait = v.Wait(&v.View, excess)
+		out.wait = cmp.Or(out.turn, v.Wait(&v.View, excess))
 	}
 	return out
 }

@@ -89,6 +89,7 @@ type boundRun struct {
 	limit     *Limit
 	namespace string
 	alive     []int // of processes
+	turns     bool  // the clocks are the same
 	healthy   bool  // there is no trouble, and all clocks are the same
 	now       atomic.Int64
 	latest    int64 // that Redis's clock has been
@@ -180,6 +181,7 @@ func newBoundRun(t *testing.T, rt *rapid.T, clock *redis.Client, namespace strin
 		s.limit.Max = 2 * boundMax
 		s.limit.Fail = rapid.SampledFrom([]Fail{FailLocal, FailClosed, FailClosed}).Draw(rt, "fail of shares")
 	}
+	s.turns = s.limit.Policy == Fixed
 	for range rapid.IntRange(1, 3).Draw(rt, "processes") {
 		s.start(rt)
 	}
@@ -196,7 +198,7 @@ func (s *boundRun) start(rt *rapid.T) {
 	client.AddHook(p.trouble)
 	p.limiter.store.scripts = heldScripts
 	p.limiter.shares.after = p.later
-	if !s.healthy {
+	if !s.healthy && !s.turns {
 		p.ahead.Store(boundCell * rapid.Int64Range(-90, 90).Draw(rt, "ahead"))
 	}
 	p.limiter.now = func() time.Time { return time.UnixMilli(s.now.Load() + p.ahead.Load()) }
@@ -262,6 +264,9 @@ func (s *boundRun) step(rt *rapid.T) {
 	}
 	clock, redisClock := now+p.ahead.Load(), now-s.behind
 	p.latest, s.latest = max(p.latest, clock), max(s.latest, redisClock)
+	if s.turns && (what == "back" || what == "Redis back") {
+		what = ""
+	}
 	switch what {
 	case "back":
 		if s.limit.Share.Hits > 0 {
@@ -299,7 +304,7 @@ func (s *boundRun) step(rt *rapid.T) {
 	}
 	p.trouble.next(what)
 	s.mu.Lock()
-	fits := s.inWindow(len(s.allowed), -1, now-s.reach())+n <= s.limit.Max
+	fits := s.inWindow(len(s.allowed), -1, now-s.reach(now))+n <= s.limit.Max
 	s.mu.Unlock()
 	take := takeOf(s.limit, "alice", n)
 	switch action {
@@ -437,7 +442,10 @@ func (s *boundRun) note(take boundTake, what string, a Answer, err error) {
 }
 
 // reach is how far back Redis counts: cells count the whole of the oldest one here.
-func (s *boundRun) reach() int64 {
+func (s *boundRun) reach(now int64) int64 {
+	if s.turns {
+		return now%boundWindow.Milliseconds() + 1
+	}
 	if s.limit.Policy == Cells {
 		return boundWindow.Milliseconds() + boundCell
 	}
@@ -460,6 +468,9 @@ func (s *boundRun) problem() string {
 	for last := range s.allowed {
 		end := s.allowed[last].at
 		begin := end - boundWindow.Milliseconds()
+		if s.turns {
+			begin = end - s.reach(end)
+		}
 		for i := range s.processes {
 			if sum := s.inWindow(last+1, i, begin); sum > s.limit.Max {
 				return fmt.Sprintf("process %d was allowed %d in the window that ends at %d s", i, sum, (end-worldStart)/1000)

@@ -7,34 +7,57 @@ import (
 	"tallyroll/internal/hit"
 )
 
-// Count names the counters of what is decided under a limit. An empty name counts nothing.
+// Count names the counters of what is decided under a limit.
 type Count struct {
-	Allowed     CounterName // hits of allowed takes; of takes with a TTL, those that they are settled with
-	Refused     CounterName // hits of refused takes
-	Returned    CounterName // hits that were given back, or that a later settlement took away
-	WouldRefuse CounterName // hits of takes that a limit in shadow mode would have refused
+	Allowed     CounterNames // hits of allowed takes; of takes with a TTL, those that they are settled with
+	Refused     CounterNames // hits of refused takes
+	Returned    CounterNames // hits that were given back, or that a later settlement took away
+	WouldRefuse CounterNames // hits of takes that a limit in shadow mode would have refused
 }
 
-// CounterName is a template of counters' names, such as usage.{limit}.{key}. {key} is its end.
+// MaxCounters is how many counters the same hits of a limit's key may have.
+const MaxCounters = 3
+
+// CounterNames are templates of which each counts all hits. An empty one counts nothing.
+type CounterNames [MaxCounters]CounterName
+
+// OfKeys returns the first template that has a counter per key, or "".
+func (c CounterNames) OfKeys() CounterName {
+	i := slices.IndexFunc(c[:], CounterName.HasKey)
+	if i < 0 {
+		return ""
+	}
+	return c[i]
+}
+
+// CounterName is a template of counters' names, such as usage.{limit}.{key}. {key} is its end; without it,
+// all keys share a counter.
 type CounterName string
+
+// HasKey reports whether each key has a counter of its own.
+func (c CounterName) HasKey() bool { return strings.HasSuffix(string(c), counterKey) }
 
 const (
 	counterLimit = "{limit}"
 	counterKey   = "{key}"
 
 	// CounterPattern is what a CounterName must match. The dots keep names of distinct limits apart.
-	CounterPattern = `^(([^{}]*\{limit\}\.)+([^{}]*\.)?|[^{}]+\.)\{key\}$`
+	CounterPattern = `^((([^{}]*\{limit\}\.)+([^{}]*\.)?|[^{}]+\.)\{key\}|` +
+		`([^{}]*\{limit\}\.)*([^{}]*\{limit\}|[^{}]*[^{}.]))$`
 	// MaxCounterPrefix bounds a Prefix, in bytes: the rest of a counter's name is of the key.
 	MaxCounterPrefix = hit.MaxName / 2
 )
 
 // Of returns the counter of a limit's key. A name that is too long ends with its hash.
 func (c CounterName) Of(limit, key string) string {
+	if !c.HasKey() {
+		return c.Prefix(limit)
+	}
 	return string(hit.Shorten([]byte(c.Prefix(limit) + key)))
 }
 
 // Prefix returns what the counters of all keys of a limit begin with, and no others of this template: dots in
-// the limit's name become colons, which it cannot have.
+// the limit's name become colons, which it cannot have. Without {key} it is the counter.
 func (c CounterName) Prefix(limit string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(c), counterKey), counterLimit,
 		strings.ReplaceAll(limit, ".", ":"))
@@ -55,21 +78,21 @@ func (l *Limiter) countHits(a *Answer, settle bool) {
 	for i := range a.Decisions {
 		d := &a.Decisions[i]
 		names := &d.Take.Limit.Count
-		counter, n := names.Allowed, d.change
+		counters, n := names.Allowed, d.change
 		switch {
 		case !settle && !d.WouldAllow && d.Shadow:
-			counter, n = names.WouldRefuse, d.Take.N
+			counters, n = names.WouldRefuse, d.Take.N
 		case !settle && !d.WouldAllow:
-			counter, n = names.Refused, d.Take.N
+			counters, n = names.Refused, d.Take.N
 		case !a.Allowed: // by another limit
 			n = 0
 		case n < 0:
-			counter, n = names.Returned, -n
+			counters, n = names.Returned, -n
 		case !settle && d.Take.countsSettled():
 			n = 0
 		}
-		if counter != "" && n > 0 {
-			l.Counted(counter, d.Take.Limit.Name, d.Take.Key, n)
+		if counters != (CounterNames{}) && n > 0 {
+			l.Counted(counters, d.Take.Limit.Name, d.Take.Key, n)
 		}
 	}
 }

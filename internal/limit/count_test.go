@@ -22,6 +22,7 @@ func TestCountersOfKeys(t *testing.T) {
 		{"usage.{limit}.{key}", "a", "b.c", "usage.a.b.c", "usage.a."},
 		{"usage.{key}", "a", "{limit}", "usage.{limit}", "usage."},
 		{"{limit}.of.{limit}.{key}", "a", "{key}", "a.of.a.{key}", "a.of.a."},
+		{"sum.usage.{limit}", "a.b", "c", "sum.usage.a:b", "sum.usage.a:b"},
 	} {
 		require.Equal(t, c.want, c.template.Of(c.limit, c.key))
 		require.Equal(t, c.prefix, c.template.Prefix(c.limit))

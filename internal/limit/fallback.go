@@ -9,7 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tallyroll/internal/platform/redisconn"
 )
+
+//lint:file-ignore ST1005 Redis is a name
 
 // undoFor bounds the time for taking back what Redis counted in vain.
 const undoFor = 5 * time.Second
@@ -87,7 +91,7 @@ func (f *fallback) classify(key string, err error) error {
 	case err == nil, refused != nil:
 		f.breaker.succeeded()
 		return refused
-	case isFull(err):
+	case redisconn.IsFull(err): // nothing was counted
 		f.breaker.succeeded()
 		return &downError{ErrFull}
 	}
@@ -208,8 +212,8 @@ func (f *fallback) reset(ctx context.Context, limit *Limit, key string) error {
 	return err
 }
 
-// ErrFull means that Redis has no memory left (maxmemory).
-var ErrFull = errors.New("no memory is left in Redis for hits")
+// ErrFull means that Redis has no memory left for hits.
+var ErrFull = errors.New("Redis is full (maxmemory)")
 
 var errDown = errors.New("no answer from Redis before; it is asked again soon")
 

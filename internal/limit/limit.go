@@ -12,6 +12,7 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/human"
+	"tallyroll/internal/window/calendar"
 )
 
 const (
@@ -68,11 +69,15 @@ var Fails = []Fail{FailLocal, FailOpen, FailClosed}
 type Limit struct {
 	Name   string // empty if the numbers come with the request
 	Window time.Duration
+	// Period is what hits count in, if that is not a rolling window; Window is the longest then.
+	Period *calendar.Period
 	Max    int64 // 0 refuses always, and only with a name
 	Policy Policy
 	Fail   Fail
 	Mode   Mode
 	Share  Share
+	// AtMost bounds the max that a take gives itself; 0: it gives none.
+	AtMost int64
 	// TTL is how long the ids of takes are remembered, unless a take says so. 0 is the default.
 	TTL time.Duration
 	// Unlimited allows every take, and counts none. Max is 0 then.
@@ -98,6 +103,9 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
 // Check sets defaults and refuses what is out of bounds. The error is a *FieldError.
 func (l *Limit) Check() error {
+	if l.Policy == "" && l.Period != nil {
+		l.Policy = Fixed
+	}
 	if l.Policy == "" {
 		l.Policy = table[0].Policy
 	}
@@ -119,6 +127,9 @@ func (l *Limit) Check() error {
 	}
 	if !slices.Contains(Fails, l.Fail) {
 		return &FieldError{"fail", fmt.Sprintf("%q: must be one of %s", string(l.Fail), list(Fails))}
+	}
+	if l.Period != nil && !t.Turns {
+		return &FieldError{"policy", fmt.Sprintf("%s: the windows of a calendar have the policy fixed", l.Policy)}
 	}
 	if l.TTL != 0 && !t.Settles {
 		return &FieldError{"ttl", fmt.Sprintf("not with the policy %s, whose takes cannot be settled", l.Policy)}
@@ -250,6 +261,8 @@ type Decision struct {
 	// always refuses.
 	RetryAfter time.Duration
 	Source     Source
+	// Turn is the time until all hits stop counting, because their period ends; 0 if the window rolls.
+	Turn time.Duration
 	// Lower and Upper bound the hits in the window now. They are equal under Log and Stream.
 	Lower, Upper int64
 	// Ends is when the lease ends unless it is renewed, by Redis's clock, and EndsIn the time until then.
@@ -342,8 +355,11 @@ func (a *Answer) RateFields() (policy, rate string) {
 		l := d.Take.Limit
 		window := int64(l.Window / time.Second)
 		t := strconv.FormatInt(window, 10)
-		if !d.Allowed {
+		switch {
+		case !d.Allowed:
 			t = WholeSeconds(d.RetryAfter)
+		case d.Turn > 0:
+			t = WholeSeconds(d.Turn)
 		}
 		if unit := l.Policy.Traits().Unit; unit != "" {
 			policies = append(policies, fmt.Sprintf("%q;q=%d;qu=%q", name, l.Max, unit))
@@ -353,6 +369,25 @@ func (a *Answer) RateFields() (policy, rate string) {
 		rates = append(rates, fmt.Sprintf("%q;r=%d;t=%s", name, d.Remaining, t))
 	}
 	return strings.Join(policies, ", "), strings.Join(rates, ", ")
+}
+
+// turn returns the number of the period that holds a moment, and the time until it ends.
+func (l *Limit) turn(now time.Time) (number int64, left time.Duration) {
+	milli := now.UnixMilli()
+	if l.Period != nil {
+		t := l.Period.Around(milli)
+		return t.Numbers[1], time.Duration(t.Begins[2]-milli) * time.Millisecond
+	}
+	window := l.Window.Milliseconds()
+	return milli / window, time.Duration(window-milli%window) * time.Millisecond
+}
+
+// ring is the window of a ring for the limit: one that turns forgets all at once, and nothing in between.
+func (l *Limit) ring() time.Duration {
+	if l.Policy.Traits().Turns {
+		return 2 * l.Window
+	}
+	return l.Window
 }
 
 // WholeSeconds formats a wait for Retry-After: rounded up, and never 0, which clients read as "at once".

@@ -27,9 +27,9 @@ type Limiter struct {
 	fallback  *fallback
 	store     *redisStore
 
-	// Counted is called with the hits that a decision has for a counter of its limit. It must not block. Set it
+	// Counted is called with the hits that a decision has for counters of its limit. It must not block. Set it
 	// before the first take; nil counts nothing.
-	Counted func(counter CounterName, limit, key string, n int64)
+	Counted func(counters CounterNames, limit, key string, n int64)
 }
 
 // process is what the deciders of a Limiter share.
@@ -67,7 +67,7 @@ type verdict struct {
 func New(client redis.UniversalClient, namespace string, timeout time.Duration) *Limiter {
 	p := &process{now: time.Now, timeout: func() time.Duration { return timeout }}
 	_, cluster := client.(*redis.ClusterClient)
-	store := &redisStore{client: client, scripts: scripts, background: &p.background}
+	store := &redisStore{process: p, client: client, scripts: scripts}
 	memory := &refusals{process: p}
 	last := &remote{process: p, store: store, cluster: cluster, takenBack: memory.forget}
 	own := &accounts{process: p, next: last}
@@ -197,7 +197,12 @@ func (l *Limiter) key(t *Take) string {
 	out := append(make([]byte, 0, 128), l.namespace...)
 	out = strconv.AppendUint(append(out, ":{"...), hashTag(t.Caller), 10)
 	out = append(append(out, "}:limit:"...), t.Limit.Policy...)
-	out = strconv.AppendInt(append(out, ':'), t.Limit.Window.Milliseconds(), 10)
+	out = append(out, ':')
+	if t.Limit.Period != nil {
+		out = append(out, t.Limit.Period.String()...)
+	} else {
+		out = strconv.AppendInt(out, t.Limit.Window.Milliseconds(), 10)
+	}
 	out = append(append(append(append(out, ':'), t.Limit.Name...), ':'), t.Key...)
 	return string(out)
 }

@@ -14,6 +14,8 @@ const (
 	Log Policy = "log"
 	// Stream keeps an entry of a Redis stream per take. It is exact to the millisecond.
 	Stream Policy = "stream"
+	// Fixed keeps a number per key: the hits since the last turn of the clock or the calendar. It is exact.
+	Fixed Policy = "fixed"
 	// Concurrent keeps a member of a sorted set per slot in use. A take acquires one slot under the name of a
 	// lease. The lease holds the slot until it is released, or for a window after it was last renewed.
 	Concurrent Policy = "concurrent"
@@ -28,6 +30,9 @@ type Traits struct {
 	MaxTake int64
 	// Settles means that the takes can be settled.
 	Settles bool
+	// Turns means that hits count until the end of their period: then the key has none. Only such a policy has
+	// periods of a calendar.
+	Turns bool
 	// Slots means that hits have no times: a take acquires one slot, which a lease holds. The wait of a refusal
 	// ends with the first lease, and a slot can be free before, so no refusal is remembered. Without Redis, this
 	// process counts its leases, and not cells. Shares and ids need times, and a release needs the name of the
@@ -44,6 +49,8 @@ var table = []Traits{
 	{Policy: Cells, Kept: "in cells: exact to a 60th of the window", Max: MaxHits, Settles: true, fast: "hot"},
 	{Policy: Log, Kept: "in a log: exact", Max: MaxExactHits, MaxTake: MaxLogTake, Settles: true},
 	{Policy: Stream, Kept: "in a stream: exact", Max: MaxExactHits},
+	{Policy: Fixed, Kept: "in a number: exact since the last turn of the window", Max: MaxHits, Settles: true,
+		Turns: true, fast: "hotfixed"},
 	{Policy: Concurrent, Kept: "as leases: how many at once", Max: MaxSlots, Slots: true, Unit: "concurrent-requests"},
 }
 

@@ -154,7 +154,7 @@ func TestCellsAreUncertainWhileTheirOldestDecides(t *testing.T) {
 func TestSmallerMaxHoldsAtOnce(t *testing.T) {
 	t.Parallel()
 	client := backends[2].start(t)
-	for _, policy := range Policies() {
+	for _, policy := range rolling() {
 		w, l := newWorld(t, client, "smaller"), adhoc(t, time.Minute, 5, policy)
 		w.take(takeOf(l, "alice", 5))
 		smaller := *l

@@ -28,13 +28,13 @@ import (
 // A further policy needs what doc.go says and no more: with a file of Lua and a row of the table, the file of
 // limits, requests, ids, settlements, shares, fail modes, OpenAPI and the page's answers have it.
 func TestAFurtherPolicyNeedsLuaAndARow(t *testing.T) {
-	limit.AddPolicy(t, limit.Traits{Policy: "fixed", Kept: "in a window of the clock", Max: 500, MaxTake: 50, Settles: true})
+	limit.AddPolicy(t, limit.Traits{Policy: "aligned", Kept: "in a window of the clock", Max: 500, MaxTake: 50, Settles: true})
 	server := stack.Redis(t)
 	s := newSite(t, server, `
 limits:
-- {name: calendar, window: 1h, max: 100, policy: fixed}
-- {name: fast, window: 1h, max: 100, policy: fixed, share: {hits: 10, for: 1m}}
-- {name: closed, window: 1h, max: 100, policy: fixed, fail: closed}
+- {name: calendar, window: 1h, max: 100, policy: aligned}
+- {name: fast, window: 1h, max: 100, policy: aligned, share: {hits: 10, for: 1m}}
+- {name: closed, window: 1h, max: 100, policy: aligned, fail: closed}
 - {name: login, window: 1h, max: 100, policy: log}
 `)
 	for _, c := range []struct {
@@ -43,16 +43,16 @@ limits:
 		want       string
 	}{
 		{200, "/v1/take", `{"limit":"calendar","key":"a","n":40}`, `"remaining":60`},
-		{200, "/v1/take", `{"key":"a","window":"1h","max":7,"policy":"fixed"}`, `"remaining":6`},
+		{200, "/v1/take", `{"key":"a","window":"1h","max":7,"policy":"aligned"}`, `"remaining":6`},
 		{200, "/v1/take", `{"take":[{"limit":"calendar","key":"b"},{"limit":"login","key":"b"}]}`, `"remaining":99`},
 		{200, "/v1/take", `{"limit":"calendar","key":"a","n":40,"id":"r1","ttl":"1m"}`, `"remaining":20`},
 		{200, "/v1/take", `{"limit":"calendar","key":"a","n":40,"id":"r1"}`, `"remaining":20,.*"repeated":true`},
 		{429, "/v1/take", `{"limit":"calendar","key":"a","n":21}`, `"remaining":20,"retry_after":`},
 		{200, "/v1/settle", `{"limit":"calendar","key":"a","n":10,"id":"r1"}`, `"settled":10,"over":0,"remaining":50`},
 		{200, "/v1/return", `{"limit":"calendar","key":"a","n":50}`, `"remaining":100`},
-		{400, "/v1/take", `{"limit":"calendar","key":"a","n":51}`, `51 hits of the policy fixed at once: at most 50`},
-		{400, "/v1/take", `{"key":"a","window":"1h","max":501,"policy":"fixed"}`, `must be 1 to 500 with the policy fixed`},
-		{400, "/v1/take", `{"key":"a","window":"1h","max":7,"policy":"gcra"}`, `must be one of cells, log, stream, fixed`},
+		{400, "/v1/take", `{"limit":"calendar","key":"a","n":51}`, `51 hits of the policy aligned at once: at most 50`},
+		{400, "/v1/take", `{"key":"a","window":"1h","max":501,"policy":"aligned"}`, `must be 1 to 500 with the policy aligned`},
+		{400, "/v1/take", `{"key":"a","window":"1h","max":7,"policy":"gcra"}`, `must be one of cells, log, stream, fixed, aligned`},
 		{400, "/v1/take", `{"limit":"calendar","key":"a","lease":"x"}`, `only under a limit with the policy concurrent`},
 	} {
 		status, text := s.post(c.path, c.body)
@@ -67,9 +67,9 @@ limits:
 	require.Contains(t, sources, `"source":"share"`)
 	status, text := s.ask(http.MethodGet, "/v1/limits?name=calendar", "")
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, text, `"policy":"fixed","kept":"in a window of the clock"`)
-	require.Contains(t, s.openapi, `"enum":["cells","log","stream","fixed"]`)
-	require.Contains(t, s.openapi, `"enum":["cells","log","stream","concurrent","fixed"]`)
+	require.Contains(t, text, `"policy":"aligned","kept":"in a window of the clock"`)
+	require.Contains(t, s.openapi, `"enum":["cells","log","stream","fixed","aligned"]`)
+	require.Contains(t, s.openapi, `"enum":["cells","log","stream","fixed","concurrent","aligned"]`)
 
 	server.Kill()
 	status, text = s.post("/v1/take", `{"limit":"calendar","key":"c","n":30}`)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,10 +20,11 @@ import (
 
 // redisStore keeps hits in Redis. Every decision is one script.
 type redisStore struct {
-	client     redis.UniversalClient
-	scripts    *scriptSet
-	background *sync.WaitGroup
-	trips      sync.Map // *trips by node
+	*process
+	client  redis.UniversalClient
+	scripts *scriptSet
+	trips   sync.Map     // *trips by node
+	ahead   atomic.Int64 // milliseconds that Redis's clock is ahead of this process's, if that is a period or more
 }
 
 //go:embed lua
@@ -42,10 +44,19 @@ const movedPause = 10 * time.Millisecond
 
 var scripts = newScripts("", giveStep, source)
 
-// prelude is before each policy. ahead is how much later than they are counted hits can be dated.
+// prelude is before each policy. ahead is how much later than they are counted hits can be dated. hashBegan
+// returns what tells a hash from one that was reset or restarted; with a stamp it has that at least.
 const prelude = `
 local step, policies, ids = %d, {}, nil
 local function ahead(window, lease) return lease == 'share' and math.min(math.floor(window / %d), %d) or 0 end
+local function hashBegan(key, stamp)
+	local began = redis.call('HGET', key, 'b')
+	if stamp and not began then
+		redis.call('HSET', key, 'b', stamp)
+		return stamp
+	end
+	return began
+end
 `
 
 // newScripts puts begin before each script: tests set Redis's clock there, and plant bugs in the sources.
@@ -79,6 +90,36 @@ func source(name string) string {
 }
 
 func (s *redisStore) run(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64, err error) {
+	states, rest, err = s.runOnce(ctx, m, r, at)
+	if now, ok := clockOf(err); ok { // it did nothing, because this process's clock is far from Redis's
+		s.ahead.Store(now - s.now().UnixMilli())
+		states, rest, err = s.runOnce(ctx, m, r, at)
+	}
+	return states, rest, err
+}
+
+// clockOf returns the time of Redis, if that is not between the turns that it was asked with.
+func clockOf(err error) (milli int64, ok bool) {
+	if !redis.HasErrorPrefix(err, "TURNS") {
+		return 0, false
+	}
+	_, scanErr := fmt.Sscanf(err.Error(), "TURNS %d", &milli)
+	return milli, scanErr == nil
+}
+
+// turns is what a script learns of a calendar: numbers and beginnings of the periods around now.
+func (s *redisStore) turns(l *Limit) string {
+	t := l.Period.Around(s.now().UnixMilli() + s.ahead.Load())
+	out := make([]byte, 0, 96)
+	for i := range t.Begins {
+		out = strconv.AppendInt(append(out, ' '), t.Numbers[i], 10)
+		out = strconv.AppendInt(append(out, ' '), t.Begins[i], 10)
+	}
+	return string(out)
+}
+
+func (s *redisStore) runOnce(ctx context.Context, m mode, r request, at int64) (states []state, rest []int64,
+	err error) {
 	script, keys, args := s.command(m, &r, at)
 	sent, shared := &sentScript{ctx: ctx, script: script, keys: keys, args: args}, isShareable(m, &r)
 	var reply []any
@@ -110,7 +151,7 @@ func (s *redisStore) tripsTo(node redis.UniversalClient) *trips {
 			}
 			return true
 		})
-		own, _ = s.trips.LoadOrStore(node, &trips{node: node, background: s.background, usedAt: time.Now()})
+		own, _ = s.trips.LoadOrStore(node, &trips{node: node, background: &s.background, usedAt: time.Now()})
 	}
 	return own.(*trips)
 }
@@ -143,6 +184,9 @@ func (s *redisStore) command(m mode, r *request, at int64) (*redis.Script, []str
 		lease := r.takes[i].Lease
 		if l.Share.Hits > 0 {
 			lease = "share"
+		}
+		if l.Period != nil {
+			lease = s.turns(l)
 		}
 		args = append(args, string(l.Policy), l.Window.Milliseconds(), r.most(i), r.takes[i].N, lease)
 		if r.ids {
@@ -206,9 +250,13 @@ func parseStates(reply []any, takes []Take) (states []state, rest []int64, err e
 			v[j], _ = field.(int64) // Redis makes integers of a script's numbers
 		}
 		states[i] = state{
-			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], ends: v[7] / 1000, again: v[8] == 1,
-			conflict: v[8] == 2, unknown: v[8] == 3,
-			own: v[9], settled: v[10], beyond: v[11], change: v[12],
+			fits: v[0] == 1, lower: v[1], estimate: v[2], upper: v[3], again: v[8] == 1,
+			conflict: v[8] == 2, unknown: v[8] == 3, own: v[9], settled: v[10], beyond: v[11], change: v[12],
+		}
+		if takes[i].Limit.Policy.Traits().Turns {
+			states[i].turn = time.Duration(v[7]) * time.Millisecond
+		} else {
+			states[i].ends = v[7] / 1000
 		}
 		switch last := v[4]; {
 		case v[0] == 0:
@@ -275,11 +323,6 @@ func refusedByRedis(err error) error {
 		return bad
 	}
 	return nil
-}
-
-// isFull reports whether Redis refused a script for lack of memory. Then nothing was counted.
-func isFull(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
 
 // isRefusedInScript reports whether a script ran and a command in it was refused. That is an ERR with this

@@ -104,6 +104,7 @@ func (f *refusals) find(t *Take, key string, now time.Time) (state, bool) {
 		return state{}, false
 	}
 	out := found.state
+	out.turn = max(0, out.turn-now.Sub(found.seen))
 	if !out.fits {
 		out.wait = found.until.Sub(now)
 	}

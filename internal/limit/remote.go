@@ -46,6 +46,7 @@ type state struct {
 	fits                   bool
 	lower, estimate, upper int64
 	wait                   time.Duration // until it would fit
+	turn                   time.Duration // until the period ends; 0 without one
 	counted                int64         // hits that were counted; less than 0: that were given back
 	// the date at which they were counted, Unix milliseconds by the key's time; of a slot, its score
 	at                int64
@@ -314,7 +315,7 @@ func buildAnswer(takes []Take, states []state, source Source, counted bool) Answ
 		s, n, most, shadow := &states[i], takes[i].N, takes[i].Limit.Max, takes[i].Limit.Mode == Shadow
 		d := Decision{
 			Take: takes[i], Allowed: s.fits || shadow, Shadow: shadow, WouldAllow: s.fits, RetryAfter: s.wait,
-			Source: source, Lower: s.lower, Upper: s.upper, change: s.counted + s.change,
+			Turn: s.turn, Source: source, Lower: s.lower, Upper: s.upper, change: s.counted + s.change,
 			// It is certain if the smallest and the largest possible number of hits lead to the same
 			// decision.
 			Certain:   n <= 0 || s.again || s.fits && s.upper+n <= most || !s.fits && s.lower+n > most,

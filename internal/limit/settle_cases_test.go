@@ -135,7 +135,7 @@ func TestARepeatedTakeIsInTheAccount(t *testing.T) {
 	t.Parallel()
 	for i, late := range []string{"late", "later"} {
 		s := newSettlers(t, stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client(), 2)
-		l := &Limit{Name: "tokens", Window: time.Hour, Max: 100, Policy: Policies()[i], Fail: FailLocal}
+		l := &Limit{Name: "tokens", Window: time.Hour, Max: 100, Policy: rolling()[i], Fail: FailLocal}
 		p := s.processes[0]
 		take := takeOf(l, "alice", 100)
 		take.ID = "a"

@@ -30,7 +30,7 @@ func TestShadowAgrees(t *testing.T) {
 		playSchedules(t, 60, func() bool { return allowed > 0 && refused > 0 && given > 0 }, func(rt *rapid.T) {
 			worlds++
 			w := newWorld(t, client, fmt.Sprint("shadow-", worlds))
-			policy := rapid.SampledFrom(append(Policies(), Concurrent)).Draw(rt, "policy")
+			policy := rapid.SampledFrom(append(rolling(), Concurrent)).Draw(rt, "policy")
 			most := rapid.OneOf(rapid.Int64Range(1, 6), rapid.Just(int64(60))).Draw(rt, "max")
 			enforcing, shadow, alone := shadowOf("enforcing", time.Minute, most, policy),
 				shadowOf("shadow", time.Minute, most, policy), shadowOf("alone", time.Minute, most, policy)
@@ -98,8 +98,8 @@ func TestWouldRefuseMissesNothing(t *testing.T) {
 		worlds++
 		w := newWorld(t, client, fmt.Sprint("would-refuse-", worlds))
 		want, got := make(map[string]int64), make(map[string]int64)
-		w.limiter.Counted = func(counter CounterName, limit, _ string, n int64) {
-			if counter == "would_refuse" {
+		w.limiter.Counted = func(counters CounterNames, limit, _ string, n int64) {
+			if counters[0] == "would_refuse" {
 				got[limit] += n
 			}
 		}
@@ -107,7 +107,7 @@ func TestWouldRefuseMissesNothing(t *testing.T) {
 		for i := range rapid.IntRange(2, 4).Draw(rt, "limits") {
 			policy := rapid.SampledFrom(Policies()).Draw(rt, "policy")
 			l := shadowOf(fmt.Sprint(i), time.Hour, rapid.SampledFrom([]int64{0, 3, 6, 10}).Draw(rt, "max"), policy)
-			l.Count.WouldRefuse = "would_refuse"
+			l.Count.WouldRefuse[0] = "would_refuse"
 			l.Mode = rapid.SampledFrom(Modes).Draw(rt, "mode")
 			limits = append(limits, l)
 		}

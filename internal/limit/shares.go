@@ -44,8 +44,9 @@ type share struct {
 	left    int64 // unspent hits
 	granted int64
 	until   time.Time
-	state   state    // the window, as Redis last returned it
-	account *account // where the unspent hits are pending; nil unless the fail mode is local
+	turn    time.Time // when the period ends; zero without one
+	state   state     // the window, as Redis last returned it
+	account *account  // where the unspent hits are pending; nil unless the fail mode is local
 
 	size      int64        // of the last share that was asked for
 	last      time.Time    // when the share was last used
@@ -119,7 +120,8 @@ func (sh *shares) spend(take *Take, key string) (shareAction, *share, *acquisiti
 		sh.track(take, key, now)
 		return askNext, nil, nil, Decision{} // because it may be the only take for long
 	}
-	if s.limit.Max != take.Limit.Max || s.limit.Share != take.Limit.Share || s.limit.Fail != take.Limit.Fail {
+	if s.limit.Max != take.Limit.Max || s.limit.Share != take.Limit.Share || s.limit.Fail != take.Limit.Fail ||
+		s.limit.Period != take.Limit.Period {
 		sh.giveBack(s)
 		s.limit, s.size, s.pause = *take.Limit, 1, time.Time{}
 	}
@@ -158,10 +160,11 @@ func (sh *shares) track(take *Take, key string, now time.Time) {
 // subtract spends hits of a share on a take. The caller holds mu.
 func (sh *shares) subtract(s *share, take *Take, now time.Time) Decision {
 	s.left -= take.N
-	sh.accounts.spend(s.account, now, s.limit.Window, take.N)
+	sh.accounts.spend(s.account, now, &s.limit, take.N)
 	gone := s.granted - s.left
 	return Decision{
 		Take: *take, Allowed: true, WouldAllow: true, Source: SourceShare, change: take.N,
+		Turn:      max(0, s.turn.Sub(now)), // 0 without one
 		Certain:   s.state.upper+s.granted <= s.limit.Max,
 		Remaining: max(0, s.limit.Max-s.state.estimate-gone), Lower: s.state.lower + gone, Upper: s.state.upper + gone,
 	}
@@ -204,7 +207,10 @@ func (sh *shares) finish(s *share, asked *acquisition, take *Take, v verdict, be
 		return Decision{}, false
 	}
 	s.left, s.granted, s.until = asked.size, asked.size, began.Add(s.limit.Share.For)
-	s.state, s.account = v.states[0], v.account
+	s.state, s.account, s.turn = v.states[0], v.account, time.Time{}
+	if s.state.turn > 0 {
+		s.turn = began.Add(s.state.turn)
+	}
 	d = sh.subtract(s, take, now)
 	d.Source = SourceRedis // because it has just decided
 	switch {

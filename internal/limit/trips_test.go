@@ -299,7 +299,7 @@ func TestTripsToNodesThatAreGoneAreForgotten(t *testing.T) {
 		waits := rapid.SliceOfN(rapid.IntRange(0, 40), steps, steps).Draw(rt, "waits")
 		choices := rapid.SliceOfN(rapid.IntRange(0, 3), steps, steps).Draw(rt, "choices") // 0: a new node; else the last ones
 		synctest.Test(t, func(t *testing.T) {
-			store, nodes, usedAt := &redisStore{}, []*goneNode{}, map[*goneNode]time.Time{}
+			store, nodes, usedAt := &redisStore{process: &process{}}, []*goneNode{}, map[*goneNode]time.Time{}
 			for i, choice := range choices {
 				time.Sleep(time.Duration(waits[i]) * time.Second)
 				if choice == 0 || choice > len(nodes) {

@@ -56,9 +56,9 @@ type backend struct {
 }
 
 var backends = []backend{
-	{"server", Policies(), func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Redis(t).URL()) }},
-	{"cluster", Policies(), func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Cluster(t, 0).URL()) }},
-	{"stand-in", Policies(), func(t *testing.T) redis.UniversalClient {
+	{"server", rolling(), func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Redis(t).URL()) }},
+	{"cluster", rolling(), func(t *testing.T) redis.UniversalClient { return stack.ProgramClient(t, stack.Cluster(t, 0).URL()) }},
+	{"stand-in", rolling(), func(t *testing.T) redis.UniversalClient {
 		return stack.ProgramClient(t, "redis://"+miniredis.RunT(t).Addr()+"/0")
 	}},
 	{"ring", []Policy{Cells}, func(*testing.T) redis.UniversalClient { return nil }},

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"tallyroll/internal/hit"
+	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/setting"
@@ -95,6 +96,9 @@ func Parse(data []byte, limits limitfile.Set) (*RuleSet, error) {
 		set.Rules = append(set.Rules, rule)
 		if rule.Each { // a limit's numbers are not in data
 			fmt.Fprintln(sum, *rule.Prefix, rule.Window.Length, rule.Condition)
+			if p, ok := rule.Window.Calendar.(*calendar.Period); ok {
+				fmt.Fprintln(sum, p, p.Zone(), p.Starts())
+			}
 		}
 	}
 	set.Fingerprint = hex.EncodeToString(sum.Sum(nil)[:6])
@@ -317,15 +321,19 @@ func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mista
 		return "limit", fmt.Sprintf("%q is not a limit of WATCH_LIMITS_FILE", name)
 	case l.Policy.Traits().Slots:
 		return "limit", fmt.Sprintf("%q has the policy %s: it counts slots that are held, and no hits", name, l.Policy)
+	case l.AtMost > 0:
+		return "limit", fmt.Sprintf("%q has at_most: its takes may have a max of their own, unknown here", name)
 	case l.Unlimited:
 		return "limit", fmt.Sprintf("%q is unlimited: there is no max to compare with", name)
-	case l.Count.Allowed == "":
-		return "limit", fmt.Sprintf("%q has no counters of allowed hits: add count: {allowed: "+
+	case l.Count.Allowed.OfKeys() == "":
+		return "limit", fmt.Sprintf("%q has no counters of the allowed hits of keys: add count: {allowed: "+
 			"\"usage.{limit}.{key}\"} to it", name)
 	}
-	prefix := l.Count.Allowed.Prefix(name)
+	prefix := l.Count.Allowed.OfKeys().Prefix(name)
 	for _, other := range limits { // other meetings of counters are refused by the file
-		if other != l && other.Count.Allowed.Prefix(other.Name) == prefix {
+		if other != l && slices.ContainsFunc(other.Count.Allowed[:], func(c limit.CounterName) bool {
+			return c.Prefix(other.Name) == prefix
+		}) {
 			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into "+
 				"its count.allowed, and begin no other count like this", name, prefix)
 		}
@@ -335,6 +343,9 @@ func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mista
 		return "above", fmt.Sprintf("%q: must be a percentage of the limit's max, such as 80%%", above)
 	}
 	r.Prefix, r.Each, r.Window = &prefix, true, window.Last(l.Window)
+	if l.Period != nil {
+		r.Window = window.Span{To: window.Now, Calendar: l.Period}
+	}
 	r.Condition.Kind, r.Condition.Threshold = Above, parsePercent(m[1:])*l.Max/hundredPercent
 	return "", ""
 }

@@ -23,7 +23,7 @@ import (
 type Reader interface {
 	Look(ctx context.Context) (window.Layout, error)
 	Answer(ctx context.Context, questions []window.Question) (window.Answers, error)
-	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
+	Top(ctx context.Context, asked window.Span, limit int, prefixes ...string) (read.Top, error)
 	Bounds(ctx context.Context, asked window.Span) (read.Top, error)
 	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 }
@@ -49,9 +49,10 @@ type snapshot struct {
 
 // questions asks about a counter's window and, of ByPercent, about the window before that.
 func (r *Rule) questions(counter string) []window.Question {
-	out := []window.Question{{Counter: counter, Span: r.Window}}
+	isPart := r.Prefix != nil && !r.hasCounters()
+	out := []window.Question{{Counter: counter, Span: r.Window, Part: isPart}}
 	if r.Condition.Kind == ByPercent {
-		out = append(out, window.Question{Counter: counter,
+		out = append(out, window.Question{Counter: counter, Part: isPart,
 			Span: window.Span{To: window.Now, Calendar: previousWindow(r.Window.Length)}})
 	}
 	return out
@@ -60,6 +61,7 @@ func (r *Rule) questions(counter string) []window.Question {
 // counterList holds the counters of a rule with prefix or top.
 type counterList struct {
 	counters      []string
+	overflows     []string // overflow counters that may have hits of counters with the prefix
 	asOf          int64
 	completeSince int64
 	countingSince int64
@@ -227,8 +229,8 @@ func (q *querier) fetchNames(ctx context.Context, prefix string) (counterList, e
 	if err == nil && len(names.Counters) > q.maxSum {
 		return counterList{refusal: fmt.Sprintf("more than %d counters begin like this (WATCH_MAX_SUM)", q.maxSum)}, nil
 	}
-	return counterList{counters: names.Counters, asOf: names.AsOf, completeSince: names.CompleteSince,
-		countingSince: names.CountingSince}, err
+	return counterList{counters: names.Counters, overflows: names.Overflows, asOf: names.AsOf,
+		completeSince: names.CompleteSince, countingSince: names.CountingSince}, err
 }
 
 func (q *querier) fetchTop(ctx context.Context, span window.Span, limit int) (counterList, error) {
@@ -338,9 +340,22 @@ func (l *counterList) countersToQuery(r *Rule) []string {
 	case l.refusal != "":
 		return nil
 	case len(l.counters) == 0 && r.Prefix != nil:
-		return []string{*r.Prefix}
+		return append([]string{*r.Prefix}, l.overflows...)
 	}
-	return l.counters
+	return slices.Concat(l.counters, l.overflows)
+}
+
+// overflowsTo returns the overflow counters that may have hits of a key, and are not among its counters.
+func (l *counterList) overflowsTo(key string) (out []string) {
+	if l == nil {
+		return nil
+	}
+	for _, counter := range l.overflows {
+		if window.OverflowsTo(key, counter) {
+			out = append(out, counter)
+		}
+	}
+	return out
 }
 
 func (s *answerSet) readFigures(q window.Question) (out Figures, refusal string) {
@@ -424,12 +439,15 @@ func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *count
 		out.AsOf = min(s.asOf, l.asOf)
 		sums[i] = l.cover(span, out.AsOf)
 	}
-	for _, counter := range counters {
+	for n, counter := range slices.Concat(counters, l.overflowsTo(key)) {
 		for i, q := range r.questions(counter) {
 			figures, refusal := s.readFigures(q)
 			if refusal != "" {
 				out.Reason = refusal
 				return out
+			}
+			if n >= len(counters) {
+				figures.Total, figures.Lower = 0, 0
 			}
 			sums[i].add(figures)
 		}

@@ -86,7 +86,7 @@ func (r fakeReader) Look(context.Context) (window.Layout, error) {
 	return window.Layout{Tiers: window.Tiers{{Cell: time.Second, Window: time.Hour}}, Shards: 1}, nil
 }
 
-func (fakeReader) Top(context.Context, window.Span, int) (read.Top, error) {
+func (fakeReader) Top(context.Context, window.Span, int, ...string) (read.Top, error) {
 	return read.Top{}, errNoAnswer
 }
 

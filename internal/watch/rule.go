@@ -66,14 +66,19 @@ func (r *Rule) key() string {
 
 // window returns the window as targets receive it, and a calendar's zone, which is empty for UTC.
 func (r *Rule) window() (text, zone string) {
-	w, ok := r.Window.Calendar.(calendar.Window)
-	switch {
-	case !ok:
+	var in *time.Location
+	switch w := r.Window.Calendar.(type) {
+	case calendar.Window:
+		text, in = w.Name, w.Zone
+	case *calendar.Period:
+		text, in = w.String(), w.Zone()
+	default:
 		return human.FormatDuration(r.Window.Length), ""
-	case w.Zone == time.UTC:
-		return w.Name, ""
 	}
-	return w.Name, w.Zone.String()
+	if in != time.UTC {
+		zone = in.String()
+	}
+	return text, zone
 }
 
 // previousWindow is the window that ends where the current one starts.

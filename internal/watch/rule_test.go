@@ -422,6 +422,32 @@ rules:
 	require.Equal(t, set.Rules[0].Window.Calendar.(calendar.Window).Zone.String(), firing.TZ)
 }
 
+// Sums that include the overflow counters are exact. Others, and counters, may have as many hits more.
+func TestRulesAboutNamesWithoutRoom(t *testing.T) {
+	t.Parallel()
+	store, now := newStore(t), time.Now()
+	store.Bounds = window.NameBounds{{Prefix: "web.", Max: 2}}
+	newCommits(t, store)(now, 3, "web.a.1", "web.a.2", "web.b.3", "web.b.4")
+	set := mustParse(t, `targets: {a: {nats: alerts}}
+rules:
+- {name: whole, prefix: web., window: 1d, above: 1, to: [a]}
+- {name: part, prefix: web.b., window: 1d, above: 1, to: [a]}
+- {name: groups, prefix: web., group: 2, window: 1d, above: 1, to: [a]}
+- {name: one, key: web.b.3, window: 1d, above: 1, to: [a]}
+`)
+	q := querier{read.NewReader(store), 10}
+	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
+	require.NoError(t, err)
+	var got []string
+	for _, s := range current.results {
+		total, lower, upper := s.bounds()
+		got = append(got, fmt.Sprintf("%s %s: %v %v %v", s.Rule.Name, s.Key, total, lower, upper))
+	}
+	require.Equal(t, []string{
+		"whole web.: 12 12 12", "part web.b.: 0 0 6", "groups : null null null", "groups web.a: 6 6 12", "groups web.~other: 6 6 6", "one web.b.3: 0 0 6",
+	}, got)
+}
+
 // A rule about all hits is one question. A namespace without their sum makes it unknown, and says what to do.
 func TestRuleAboutAllHits(t *testing.T) {
 	t.Parallel()

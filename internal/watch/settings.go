@@ -33,7 +33,7 @@ type Settings struct {
 	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process creates it"`
 
 	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group, top, each or limit whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
-	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"1000" help:"most counters that a rule with prefix or limit reads; each costs Redis up to two hash reads per evaluation"`
+	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"10000" help:"most counters that a rule with prefix or limit reads; each costs Redis up to two hash reads per evaluation"`
 
 	Worker string `env:"WATCH_WORKER" help:"this process's name in logs and in the stream; by default the host's name"`
 }

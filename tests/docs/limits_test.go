@@ -105,7 +105,7 @@ func TestRightsForLimits(t *testing.T) {
 	for _, name := range []string{"query-take", "tallyroll"} {
 		query := start(name)
 		answersTotals(query)
-		for _, policy := range []string{"cells", "log", "stream"} {
+		for _, policy := range []string{"cells", "log", "stream", "fixed"} {
 			// Redis forgets scripts if it is restarted: the first take sends it again.
 			require.NoError(t, redis.Client().ScriptFlush(t.Context()).Err())
 			body := map[string]any{"key": name, "window": "1h", "max": 10, "policy": policy}

@@ -29,7 +29,6 @@ type crowd struct {
 
 	allowed atomic.Int64 // by Redis
 	local   atomic.Int64 // allowed without it
-	without atomic.Int64 // decided without it: Redis may have counted these, too
 	unknown atomic.Int64 // no reply: counted or not
 	ended   atomic.Bool
 	running sync.WaitGroup
@@ -67,7 +66,6 @@ func (c *crowd) once(limiter *limit.Limiter) (more bool) {
 		c.t.Error(err)
 		return false
 	case a.Decisions[0].Source == limit.SourceLocal:
-		c.without.Add(1)
 		if a.Allowed {
 			c.local.Add(1)
 		}
@@ -275,9 +273,9 @@ func testPlacesWhenRedisLacksThem(t *testing.T, w wire) {
 }
 
 // A bad network loses takes on their way, and replies. Redis never allows more than max. If the limit is
-// local meanwhile, the process allows up to max, what Redis has allowed it included. What Redis has counted
-// of a take whose reply was lost or late can count twice then, so that at most as many are refused: on a busy
-// machine many replies are late.
+// local meanwhile, the process allows up to max, what Redis has allowed it included. Each lost reply can let
+// a take, and all hits that were owed with it, count once more, so fewer may be allowed. But none is refused
+// before Redis has max hits together with those that the process allowed and may still owe.
 func TestLimitsOverABadNetwork(t *testing.T) {
 	t.Parallel()
 	server := stack.Redis(t)
@@ -292,10 +290,10 @@ func TestLimitsOverABadNetwork(t *testing.T) {
 			c.running.Wait()
 			kept := c.kept(server)
 			t.Logf("%s, %s: of %d Redis allowed %d and kept %d, the process %d; %d replies were missing", policy, fail, most, c.allowed.Load(), kept, c.local.Load(), c.unknown.Load())
-			if all := c.allowed.Load() + c.local.Load(); all > most || fail == limit.FailLocal && all < most-c.without.Load() {
-				t.Errorf("%s, %s: %d were allowed of %d, %d were decided without Redis", policy, fail, all, most, c.without.Load())
+			if all := c.allowed.Load() + c.local.Load(); all > most {
+				t.Errorf("%s, %s: %d were allowed of %d", policy, fail, all, most)
 			}
-			if kept > most || fail == limit.FailClosed && kept != most {
+			if kept > most || kept+c.local.Load() < most {
 				t.Errorf("%s, %s: Redis has %d hits", policy, fail, kept)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/platform/human"
@@ -233,6 +234,7 @@ type linearClients struct {
 	limit   linearLimit
 	queries []*stack.Service
 	perKey  int64 // requests
+	pace    *rate.Limiter
 	began   time.Time
 
 	asked, unknown atomic.Int64
@@ -263,6 +265,7 @@ func (c *linearClients) ask(client int, r linearRequest) int {
 	if r.kind == linearTake && c.limit.policy != limit.Stream {
 		body["ttl"] = human.FormatDuration(c.limit.ttl)
 	}
+	_ = c.pace.Wait(c.t.Context())
 	c.asked.Add(1)
 	r.call = c.now()
 	status, text, err := stack.Do(http.MethodPost, c.queries[client%len(c.queries)].URL()+path, body)
@@ -351,10 +354,13 @@ func linearHistory(t *testing.T, l linearLimit, requests, perKey int64, kills in
 		return stack.Query(t, redis, "QUERY_LIMITS_FILE="+file)
 	}
 	c := &linearClients{
-		t: t, limit: l, perKey: perKey, began: time.Now(), taken: map[int]int64{}, counted: map[string]bool{},
+		t: t, limit: l, perKey: perKey, pace: rate.NewLimiter(rate.Inf, 1), began: time.Now(), taken: map[int]int64{}, counted: map[string]bool{},
 		queries: []*stack.Service{
 			start(), start(),
 		},
+	}
+	if l.ends() { // keys change with the time, and Porcupine's time grows fast with the requests for one
+		c.pace.SetLimit(rate.Limit(float64(perKey) / (3 * l.window).Seconds()))
 	}
 	var working sync.WaitGroup
 	for client := range linearClientCount {

@@ -54,14 +54,18 @@ func (a asking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
+// bothOf are a counter per key, and their sum.
+func bothOf(kind string) limit.CounterNames {
+	return limit.CounterNames{limit.CounterName(kind + ".{limit}.{key}"), limit.CounterName("sum." + kind + ".{limit}")}
+}
+
 // limit returns a limit of the case that counts everything. A name distinguishes several.
 func (p *player) limit(name string, most int64, change ...func(*limit.Limit)) *limit.Limit {
 	if name != "" {
 		name = "." + name
 	}
 	l := &limit.Limit{Name: p.name + name, Window: time.Hour, Max: most, Count: limit.Count{
-		Allowed: "allowed.{limit}.{key}", Refused: "refused.{limit}.{key}", Returned: "returned.{limit}.{key}",
-		WouldRefuse: "would_refuse.{limit}.{key}",
+		Allowed: bothOf("allowed"), Refused: bothOf("refused"), Returned: bothOf("returned"), WouldRefuse: bothOf("would_refuse"),
 	}}
 	for _, do := range change {
 		do(l)

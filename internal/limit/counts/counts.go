@@ -98,14 +98,24 @@ func New(settings Settings, at *natsconn.Settings, name string, log zerolog.Logg
 	return c
 }
 
-// Add adds n hits to a counter of a limit's key. Several goroutines may call it.
-func (c *Counts) Add(name limit.CounterName, limit, key string, n int64) {
-	own := counter{name, limit, key}
+// Add adds n hits of a limit's key to each of these counters. Several goroutines may call it.
+func (c *Counts) Add(names limit.CounterNames, limit, key string, n int64) {
+	for _, name := range names {
+		switch {
+		case name.HasKey():
+			c.add(counter{name, limit, key}, n)
+		case name != "":
+			c.add(counter{name, limit, ""}, n)
+		}
+	}
+}
+
+func (c *Counts) add(own counter, n int64) {
 	c.mu.Lock()
 	sum, known := c.sums[own]
 	full := !known && len(c.sums) >= MaxCounters
 	if !known {
-		own.key = strings.Clone(key) // it may be a part of a whole request
+		own.key = strings.Clone(own.key) // it may be a part of a whole request
 	}
 	if !full {
 		c.sums[own] = sum + n
@@ -250,7 +260,7 @@ func (c *Counts) messages(bytes int) (out []*message) {
 				m = &message{Envelope: outbox.Envelope{Subject: c.subject}}
 				out = append(out, m)
 			}
-			h := hit.Hit{Counter: name, N: min(n, hit.MaxN), At: hit.NoTime}
+			h := hit.Hit{Counter: name, N: min(n, hit.MaxN), At: hit.NoTime, Excluded: true}
 			m.Body = append(h.AppendJSON(m.Body), '\n')
 			m.hits += h.N
 		}

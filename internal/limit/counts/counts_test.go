@@ -55,8 +55,10 @@ func stored(t *testing.T, stream jetstream.Stream) (sums map[string]int64, messa
 			one := struct {
 				Key string
 				N   int64
-			}{N: 1}
+				All bool
+			}{N: 1, All: true}
 			require.NoError(t, json.Unmarshal(line, &one))
+			require.False(t, one.All, "the sum of all hits leaves them out")
 			sums[one.Key] += one.N
 		}
 	}
@@ -81,7 +83,13 @@ func TestWhatIsDecidedCounts(t *testing.T) {
 	got := make([]counted, len(cases))
 	sums, messages := stored(t, stream)
 	require.Less(t, messages, 40, "hits are not sent one by one")
+	ofLimits, sumsOfKeys := map[string]int64{}, map[string]int64{}
 	for name, n := range sums {
+		if of, ok := strings.CutPrefix(name, "sum."); ok {
+			ofLimits[of] = n
+			continue
+		}
+		sumsOfKeys[name[:strings.LastIndex(name, ".")]] += n
 		parts := regexp.MustCompile(`^(\w+)\.case(\d+)(?::(\w+))?\.(?:other)?k$`).FindStringSubmatch(name)
 		require.NotNil(t, parts, name)
 		var i int
@@ -91,6 +99,7 @@ func TestWhatIsDecidedCounts(t *testing.T) {
 		}
 		got[i][strings.TrimSuffix(parts[1]+"."+parts[3], ".")] += n
 	}
+	require.Equal(t, sumsOfKeys, ofLimits, "a counter without {key} has the hits of all keys")
 	for i, one := range cases {
 		if len(one.want)+len(got[i]) > 0 {
 			require.Equal(t, one.want, got[i], one.name)
@@ -121,7 +130,7 @@ func dropped(t *testing.T, registry *prometheus.Registry) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-const usage = limit.CounterName("usage.{limit}.{key}")
+var usage = limit.CounterNames{"usage.{limit}.{key}"}
 
 // While NATS is away, or has no stream, hits stay added up. They arrive once, and none is lost.
 func TestHitsWaitForNATS(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"tallyroll/internal/limit"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/yamlfile"
+	"tallyroll/internal/window/calendar"
 )
 
 // Limit is a named limit with what chooses its keys.
@@ -33,7 +34,8 @@ const MaxName = 64
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-const fileFields = "name, window, max or unlimited, policy, fail, key, mode, share, ttl, count and envoy"
+const fileFields = "name, window, tz, starts, max or unlimited, at_most, policy, fail, key, mode, share, ttl, count " +
+	"and envoy"
 
 var (
 	duration = yamlfile.MatchingText(human.DurationPattern())
@@ -42,8 +44,13 @@ var (
 	limitForm = yamlfile.Form{
 		{Name: "name", Required: true, Schema: yamlfile.Matching(namePattern.String()),
 			Doc: "1 to 64 letters, digits, underscores, hyphens and dots"},
-		{Name: "window", Required: true, Schema: duration,
-			Doc: "a whole number and a unit (s, m, h, d, w, y), 1s to 366d"},
+		{Name: "window", Required: true, Schema: yamlfile.Schema{"anyOf": []yamlfile.Schema{duration,
+			yamlfile.Enum([]string{calendar.Today, calendar.Week, calendar.Month, calendar.Year})}},
+			Doc: "a whole number and a unit (s, m, h, d, w, y), 1s to 366d; or today, week, month or year"},
+		{Name: "tz", Schema: yamlfile.Text, Doc: "the time zone of today, week, month and year; default UTC"},
+		{Name: "starts", Schema: yamlfile.Text,
+			Doc: "the day that a month (1 to 31) or week (monday to sunday) starts on"},
+		{Name: "at_most", Schema: hits, Doc: "a take may give its own max, up to this; default: it may not"},
 		{Name: "max", Choice: "max", Schema: yamlfile.Integer(0, limit.MaxHits),
 			Doc: "hits that a key may have in the window; 0 refuses always"},
 		{Name: "unlimited", Choice: "max", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
@@ -62,12 +69,15 @@ var (
 		{Name: "hits", Required: true, Schema: hits, Doc: "at most so many at once"},
 		{Name: "for", Required: true, Schema: duration, Doc: "then what is not spent is given back"},
 	}
-	counterName = yamlfile.MatchingText(limit.CounterPattern)
-	countForm   = yamlfile.Form{
-		{Name: "allowed", Schema: counterName, Doc: "hits of allowed takes; if they are settled, the settled number"},
-		{Name: "refused", Schema: counterName, Doc: "hits of refused takes"},
-		{Name: "returned", Schema: counterName, Doc: "hits given back, or that a later settlement took away"},
-		{Name: "would_refuse", Schema: counterName, Doc: "hits that would have been refused, in shadow mode"},
+	counterName  = yamlfile.Matching(limit.CounterPattern)
+	counterNames = yamlfile.Schema{"anyOf": []yamlfile.Schema{counterName,
+		yamlfile.List(counterName, limit.MaxCounters)}}
+	countForm = yamlfile.Form{
+		{Name: "allowed[]?", Schema: counterNames,
+			Doc: "hits of allowed takes; if they are settled, the settled number"},
+		{Name: "refused[]?", Schema: counterNames, Doc: "hits of refused takes"},
+		{Name: "returned[]?", Schema: counterNames, Doc: "hits given back, or that a later settlement took away"},
+		{Name: "would_refuse[]?", Schema: counterNames, Doc: "hits that would have been refused, in shadow mode"},
 		{Name: "unbounded", Schema: yamlfile.Bool, Doc: "allow keys of which clients can make any number"},
 	}
 )
@@ -117,8 +127,8 @@ func Parse(data []byte) (Set, error) {
 	return out, nil
 }
 
-// counters are what the names of counters begin with, sorted. None begins with another one, because then some
-// key of one limit would make the counter of another one's key.
+// counters are what the names of counters begin with, or whole names and a zero byte, sorted. None begins
+// with another one, because then some key of one limit would make the counter of another one's key.
 type counters []counter
 
 type counter struct {
@@ -170,13 +180,9 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		return nil, 0, wrong("name", fmt.Sprintf("%q: must be 1 to %d letters, digits, underscores, hyphens and dots",
 			l.Name, MaxName))
 	}
-	l.Window, err = human.ParseDuration(fields["window"].Value)
-	switch text := fields["window"].Value; {
-	case slices.Contains([]string{"today", "week", "month", "year"}, text):
-		return nil, 0, wrong("window", fmt.Sprintf("%q: the window of a limit rolls, such as 30d: for one of a "+
-			"calendar, alert on a counter of count.allowed (watch), or let your service change max", text))
-	case err != nil:
-		return nil, 0, wrong("window", err.Error())
+	if field, err := l.readWindow(fields["window"].Value, yamlfile.Value(fields["tz"]),
+		yamlfile.Value(fields["starts"])); err != nil {
+		return nil, 0, wrong(field, err.Error())
 	}
 	if unlimited := fields["unlimited"]; unlimited != nil {
 		if l.Unlimited, _ = yamlfile.ParseBool(unlimited); !l.Unlimited {
@@ -187,6 +193,12 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 		l.Max, err = strconv.ParseInt(most.Value, 10, 64)
 		if err != nil {
 			return nil, 0, wrong("max", fmt.Sprintf("%q: must be a whole number", most.Value))
+		}
+	}
+	if most := fields["at_most"]; most != nil {
+		l.AtMost, err = strconv.ParseInt(most.Value, 10, 64)
+		if err != nil || l.AtMost < l.Max || l.AtMost > limit.MaxHits || l.Unlimited {
+			return nil, 0, wrong("at_most", fmt.Sprintf("%q: must be a whole number, max or more", most.Value))
 		}
 	}
 	if key := fields["key"]; key != nil {
@@ -228,6 +240,32 @@ func parseLimit(node *yaml.Node) (l *Limit, line int, err error) {
 	return l, fields["name"].Line, err
 }
 
+// readWindow reads a window that rolls, or one of a calendar in a time zone.
+func (l *Limit) readWindow(text, tz, starts string) (field string, err error) {
+	if !calendar.IsWindow(text) || text == calendar.Yesterday {
+		if tz != "" {
+			return "tz", errors.New("only with the windows today, week, month and year")
+		}
+		if starts != "" {
+			return "starts", errors.New("only with the windows week and month")
+		}
+		l.Window, err = human.ParseDuration(text)
+		if err != nil {
+			err = fmt.Errorf("%w; or today, week, month or year", err)
+		}
+		return "window", err
+	}
+	zone, err := calendar.ParseZone(tz)
+	if err != nil {
+		return "tz", err
+	}
+	l.Period, err = calendar.ParsePeriod(text, starts, zone)
+	if err == nil {
+		l.Window = l.Period.Longest()
+	}
+	return "starts", err
+}
+
 func parseShare(node *yaml.Node) (s limit.Share, err error) {
 	fields, err := shareForm.Read(node, "share")
 	if err != nil {
@@ -251,22 +289,34 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 	if err != nil {
 		return c, err
 	}
-	names := []*limit.CounterName{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse}
-	for i, into := range names {
-		name := countForm[i].Name
-		field := fields[name]
-		if field == nil {
-			continue
+	kinds := []*limit.CounterNames{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse}
+	perKey := false
+	for i, name := range []string{"allowed", "refused", "returned", "would_refuse"} {
+		for k, node := range yamlfile.Nodes(fields[name]) {
+			if k == limit.MaxCounters {
+				return c, yamlfile.Errorf(node.Line, "count: %s: must have at most %d templates", name, k)
+			}
+			template := limit.CounterName(node.Value)
+			prefix := template.Prefix(l.Name)
+			if !counterPattern.MatchString(node.Value) || len(prefix) > limit.MaxCounterPrefix ||
+				hit.CheckName([]byte(prefix)) != nil {
+				return c, yamlfile.Errorf(node.Line, "count: %s: %q: must be text such as usage.{limit}.{key} or "+
+					"sum.usage.{limit}: at most %d bytes before {key}, which is the end, after a dot; a dot or the "+
+					"end after {limit}; no other braces, and no dot at the end", name, node.Value,
+					limit.MaxCounterPrefix)
+			}
+			if template.HasKey() {
+				perKey = true
+			} else {
+				prefix += "\x00"
+			}
+			same := func(c counter) bool { return c.prefix == prefix && c.field == name }
+			if slices.ContainsFunc(l.counters, same) {
+				return c, yamlfile.Errorf(node.Line, "count: %s: %q: would count the same hits twice", name, node.Value)
+			}
+			kinds[i][k] = template
+			l.counters = append(l.counters, counter{prefix, name, l.Name, template, node.Line})
 		}
-		*into = limit.CounterName(field.Value)
-		prefix := into.Prefix(l.Name)
-		if !counterPattern.MatchString(field.Value) || len(prefix) > limit.MaxCounterPrefix ||
-			hit.CheckName([]byte(prefix)) != nil {
-			return c, yamlfile.Errorf(field.Line, "count: %s: %q: must be text that ends with .{key}, such as "+
-				"usage.{limit}.{key}: at most %d bytes before {key}, a dot after {limit}, and no other braces", name,
-				field.Value, limit.MaxCounterPrefix)
-		}
-		l.counters = append(l.counters, counter{prefix, name, l.Name, *into, field.Line})
 	}
 	if c == (limit.Count{}) {
 		return c, yamlfile.Errorf(node.Line, "count: names no counter: must have allowed, refused, returned or "+
@@ -281,9 +331,9 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 		}
 	}
 	for _, v := range l.Key.Variables() {
-		if v != VarKey && v != VarMethod {
+		if perKey && v != VarKey && v != VarMethod {
 			return c, yamlfile.Errorf(node.Line, "count: the limit's key %s has {%s}, of which clients can make any "+
-				"number of values, and each counter is kept for a month: leave count out, or add unbounded: true",
+				"number of values, and each counter is kept for a month: count without {key}, or add unbounded: true",
 				l.Key, v)
 		}
 	}

@@ -59,7 +59,7 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 func TestCountersNeverMeet(t *testing.T) {
 	t.Parallel()
 	met, apart := 0, 0
-	names := rapid.SampledFrom([]string{"usage.{key}", "usage.{limit}.{key}", "usage.{limit}.refused.{key}", "{limit}.{key}", "{limit}.usage.{key}", "refused.{key}", "usage.a.{key}", "us.{key}", "usage.a.refused.b.{key}"})
+	names := rapid.SampledFrom([]string{"usage.{key}", "usage.{limit}.{key}", "usage.{limit}.refused.{key}", "{limit}.{key}", "{limit}.usage.{key}", "refused.{key}", "usage.a.{key}", "us.{key}", "usage.a.refused.b.{key}", "usage.{limit}", "usage.a", "usage", "usage.a.refused.b"})
 	keys := rapid.StringMatching(`(a|b|refused|usage|a:b|x)(\.(a|b|refused|usage|x)){0,3}`)
 	rapid.Check(t, func(t *rapid.T) {
 		type use struct{ field, prefix, limit, name string }
@@ -67,9 +67,12 @@ func TestCountersNeverMeet(t *testing.T) {
 		for i, limitName := range []string{"a", rapid.SampledFrom([]string{"b", "a.b", "usage", "refused"}).Draw(t, "limit")} {
 			text += fmt.Sprintf("  - {name: %s, window: 1m, max: 5, count: {", limitName)
 			for _, field := range rapid.SampledFrom([][]string{{"allowed"}, {"refused"}, {"allowed", "refused"}}).Draw(t, fmt.Sprint("fields", i)) {
-				name := names.Draw(t, field)
-				text += fmt.Sprintf("%s: %q, ", field, name)
-				uses = append(uses, use{field, limit.CounterName(name).Prefix(limitName), limitName, name})
+				text += field + ": ["
+				for _, name := range rapid.SliceOfN(names, 1, 2).Draw(t, field) {
+					text += fmt.Sprintf("%q, ", name)
+					uses = append(uses, use{field, limit.CounterName(name).Prefix(limitName), limitName, name})
+				}
+				text += "], "
 			}
 			text += "}}\n"
 		}
@@ -78,10 +81,16 @@ func TestCountersNeverMeet(t *testing.T) {
 		for i, u := range uses {
 			for _, other := range uses[:i] {
 				if u.field == other.field && u.prefix == other.prefix {
+					if u.limit == other.limit {
+						witness = "counted twice"
+					}
 					continue // they add up
 				}
 				for _, pair := range [][2]use{{u, other}, {other, u}} {
 					key := keys.Draw(t, "key")
+					if !limit.CounterName(pair[0].name).HasKey() {
+						key = ""
+					}
 					tail, begins := strings.CutPrefix(pair[0].prefix, pair[1].prefix)
 					of := limit.CounterName(pair[0].name).Of(pair[0].limit, key)
 					if begins && of == limit.CounterName(pair[1].name).Of(pair[1].limit, tail+key) {

@@ -118,15 +118,7 @@ policies.cells = (function()
 		end
 	end
 
-	-- began returns what tells the key from one that was reset or restarted. With a stamp it has that at least.
-	function p.began(key, stamp)
-		local began = redis.call('HGET', key, 'b')
-		if stamp and not began then
-			redis.call('HSET', key, 'b', stamp)
-			return stamp
-		end
-		return began
-	end
+	p.began = hashBegan
 
 	-- give takes hits back from the newest cells, or from those up to the cell of a time, or only from that.
 	function p.give(key, s, n, _, at, _, only)

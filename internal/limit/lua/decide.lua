@@ -2,20 +2,22 @@
 -- blocks no other, and is not counted.
 -- KEYS: a key per take; with ids, then a key per take for its id.
 -- ARGV: the mode (0: look; 1: count what is allowed; 2: count without asking, up to max; 3: give back what
--- was counted at a time or before; 4: settle; 5: count a share, dated at its end), for several takes followed
--- by a character per take, which is s in shadow mode; then per take policy, window (ms), max, n, and a lease,
--- or share if the limit has shares, or nothing; with ids also an id or nothing, how long it is remembered (ms),
--- and 1 if nothing may have happened under it, and 2 more if counters get its hits when it is settled; then in
--- mode 3 the time, and in mode 5 how long a share lasts (ms).
+-- was counted at a time or before; 4: settle; 5: count a share, dated at its end), for several takes
+-- followed by a character per take, which is s in shadow mode; then per take policy, window (ms), max, n,
+-- and a lease, or share if the limit has shares, or the turns of a calendar, or nothing; with ids also an
+-- id or nothing, how long it is remembered (ms), and 1 if nothing may have happened under it, and 2 more if
+-- counters get its hits when it is settled; then in mode 3 the time, and in mode 5 how long a share lasts
+-- (ms).
 -- Returns per take: 1 if it fits, else 0; the hits that are certainly in the window, the estimate, and the
 -- hits that may be in it, all before new ones were counted and after others were given back or settled; and
 -- the milliseconds until the take would fit if no other hits came, or the time at which it was counted. If
--- hits were given back or counted without asking, also how many, and how many are still to be given back. If
--- a slot was acquired or renewed, or with ids, also the end of the lease in microseconds. With ids, then 1 if
--- the same was done before, 2 if the id was used for something else, which blocks all, 3 if it is unknown,
--- else 0; the hits that were counted for it before, or by settling; one more than the number it was settled
--- with, or 0 or less; the hits of a settlement that were too many to count; and by how much it changed the
--- take's number in counters. Numbers before it that do not apply are 0.
+-- hits were given back or counted without asking, also how many, and how many are still to be given back.
+-- If a slot was acquired or renewed, or with ids, also the end of the lease in microseconds, or if a period
+-- ends, the milliseconds until then. With ids, then 1 if the same was done before, 2 if the id was used for
+-- something else, which blocks all, 3 if it is unknown, else 0; the hits that were counted for it before,
+-- or by settling; one more than the number it was settled with, or 0 or less; the hits of a settlement that
+-- were too many to count; and by how much it changed the take's number in counters. Numbers before it that
+-- do not apply are 0.
 --
 -- Commands that need memory come before those that need none, because a full Redis (maxmemory) refuses the
 -- former, but no longer after a script's first write. For the same reason an add of a policy begins with a
@@ -32,6 +34,9 @@ for i = 1, takes do
 	local window, max, n = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
 	local policy = policies[ARGV[a]]
 	local s = policy.look(KEYS[i], clock, window, ARGV[a + 4], later)
+	if s.outside then
+		return {err = 'TURNS ' .. string.format('%.0f', clock)}
+	end
 	if mode == '2' then
 		n = math.max(0, math.min(n, max - s.count))
 	end
@@ -39,7 +44,7 @@ for i = 1, takes do
 	s.ahead = s.now - clock -- of a key whose time waits for a clock that went back
 	s.expiry = s.date - clock + window
 	s.lease = ARGV[a + 4]
-	s.fits = n <= 0 or s.excess <= 0 or s.held ~= nil
+	s.fits = n <= 0 or s.excess <= 0 and not s.late or s.held ~= nil
 	if ids and ARGV[a + 5] ~= '' then
 		local flags = tonumber(ARGV[a + 7])
 		ids.look(s, KEYS[takes + i], mode, tonumber(ARGV[a + 6]), flags % 2 == 1, flags >= 2)
@@ -106,13 +111,13 @@ for i, s in ipairs(states) do
 	end
 	local fits = s.fits and 1 or 0
 	out[i] = {fits, s.lower, s.count, s.upper, last, counted, rest}
-	if s.score or ids then
+	if s.score or s.turn or ids then
 		local r = s.record or {extra = 0, base = 0, settled = -1}
 		local code = s.again and 1 or s.conflict and 2 or s.unknown and 3 or 0
 		local own = r.extra + (mode == '1' and s.n > 0 and r.base or 0)
 		out[i] = {
-			fits, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score or 0, code, own, r.settled + 1,
-			s.beyond or 0, s.change or 0,
+			fits, s.lower, s.count, s.upper, last, counted or 0, rest or 0, s.score or s.turn or 0, code, own,
+			r.settled + 1, s.beyond or 0, s.change or 0,
 		}
 	end
 end

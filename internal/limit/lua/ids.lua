@@ -23,6 +23,14 @@ ids = (function()
 
 	local function began(key, s, stamp) return s.policy.began and s.policy.began(key, stamp) or '-' end
 
+	-- hasLeft reports whether hits that were added at a date count no more.
+	local function hasLeft(s, date)
+		if s.number then
+			return date ~= s.number -- of a period
+		end
+		return date <= s.now - s.window
+	end
+
 	-- look decides about a take whose id is known. once means that the id must be new, or when it is settled,
 	-- not settled before; later, that counters get its hits when it is settled.
 	function i.look(s, key, mode, ttl, once, later)
@@ -60,7 +68,7 @@ ids = (function()
 	function i.settle(key, s, most, stamp)
 		local r = s.record
 		local reset = r.began ~= '-' and began(key, s) ~= r.began
-		if reset or r.extra > 0 and r.later <= s.now - s.window then
+		if reset or r.extra > 0 and hasLeft(s, r.later) then
 			r.at, r.base, r.extra = 0, math.max(r.base, r.settled), 0
 		end
 		local base, before = math.min(r.base, s.n), math.max(0, r.settled - r.base)
@@ -81,7 +89,7 @@ ids = (function()
 				s.lower, s.count, s.upper = s.lower + r.extra, s.count + r.extra, s.upper + r.extra
 			end
 		end
-		if most < math.huge and r.later > s.now - s.window then
+		if most < math.huge and not hasLeft(s, r.later) then
 			s.beyond = extra - r.extra
 		end
 		-- Also what is only reported is from after the key's beginning. A key without hits has none.

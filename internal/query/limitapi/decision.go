@@ -22,6 +22,7 @@ type TakeAnswer struct {
 	Certain    bool         `json:"certain" doc:"False if it is unknown whether hits that decide are still in the window, or if Redis could not be asked; for a counter of the streams, also if no worker has counted lately." example:"true"`
 	Remaining  int64        `json:"remaining" doc:"How many more hits would be allowed now; 1000000000000 under an unlimited limit." example:"99"`
 	RetryAfter float64      `json:"retry_after" doc:"Seconds until it will be allowed if no other hits come; 0 if it is allowed. Under a limit that always refuses, its window." example:"0"`
+	ResetsIn   float64      `json:"resets_in,omitempty" doc:"Seconds until all hits stop counting, because the period of the policy fixed ends." example:"86400"`
 	Limit      string       `json:"limit,omitempty" doc:"The name of the limit that decided; absent if the request gave numbers." example:"login"`
 	Source     string       `json:"source" doc:"redis; share: this process had taken hits from Redis in advance; memory: Redis had refused the same, and until when, or the limit always refuses or is unlimited; local: Redis could not be asked, and the limit's fail mode decided; or fail=open did, for a counter of the streams." example:"redis"`
 	Shadow     bool         `json:"shadow,omitempty" doc:"True if the request has a limit in shadow mode, which refuses nothing." example:"true"`
@@ -43,6 +44,7 @@ type takeResult struct {
 	Certain    bool      `json:"certain" doc:"As above." example:"true"`
 	Remaining  int64     `json:"remaining" doc:"As above." example:"9"`
 	RetryAfter float64   `json:"retry_after" doc:"As above." example:"0"`
+	ResetsIn   float64   `json:"resets_in,omitempty" doc:"As above." example:"86400"`
 	Source     string    `json:"source" doc:"As above." example:"redis"`
 	Shadow     bool      `json:"shadow,omitempty" doc:"Whether this limit is in shadow mode." example:"true"`
 	WouldAllow *bool     `json:"would_allow,omitempty" doc:"With shadow: whether it would be allowed if the limit were not. If not, it is not counted under this limit." example:"false"`
@@ -66,8 +68,8 @@ func newRefusal(a TakeAnswer, violated []string) *Refusal {
 	return &Refusal{
 		Type: web.QuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests, Policies: violated,
 		TakeAnswer: a,
-		Detail: fmt.Sprintf("over the limit %s: ask again in %v seconds", strings.Join(violated, ", "),
-			a.RetryAfter),
+		Detail: fmt.Sprintf("over the limit %s: ask again in %s seconds", strings.Join(violated, ", "),
+			strconv.FormatFloat(a.RetryAfter, 'f', -1, 64)),
 	}
 }
 
@@ -115,8 +117,8 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 	decisive := a.Decisive()
 	d := newTakeResult(decisive, a.Allowed)
 	out := &TakeOutput{Status: http.StatusOK, Body: TakeAnswer{
-		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter, Limit: d.Limit,
-		Source: d.Source, Settled: d.Settled,
+		Allowed: a.Allowed, Certain: d.Certain, Remaining: d.Remaining, RetryAfter: d.RetryAfter,
+		ResetsIn: d.ResetsIn, Limit: d.Limit, Source: d.Source, Settled: d.Settled,
 	}}
 	if shadow, would := a.Shadowed(); shadow {
 		out.Body.Shadow, out.Body.WouldAllow = true, &would
@@ -141,7 +143,8 @@ func newTakeOutput(a *limit.Answer, several bool) *TakeOutput {
 func newTakeResult(d *limit.Decision, allAllowed bool) takeResult {
 	out := takeResult{
 		Limit: d.Take.Limit.Name, Key: d.Take.Caller, Allowed: d.Allowed, Certain: d.Certain,
-		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), Source: string(d.Source), Settled: d.Settled,
+		Remaining: d.Remaining, RetryAfter: ceilSeconds(d.RetryAfter), ResetsIn: ceilSeconds(d.Turn),
+		Source: string(d.Source), Settled: d.Settled,
 	}
 	if d.Shadow {
 		out.Shadow, out.WouldAllow = true, &d.WouldAllow

@@ -44,8 +44,8 @@ func (s *Service) limitError(ctx context.Context, err error, takes []limit.Take,
 		why = "this needs Redis" // a settlement, or something about a lease
 	}
 	if errors.Is(err, limit.ErrFull) {
-		return web.RetryLater(fmt.Sprintf("Redis has no memory left for hits, and %s: ask again in a second, or ask "+
-			"the operator for more memory (maxmemory)", why), "1")
+		return web.RetryLater(fmt.Sprintf("Redis is full (maxmemory), and %s: ask again in a second, or ask the "+
+			"operator to raise maxmemory or erase counters", why), "1")
 	}
 	return web.RetryLater(fmt.Sprintf("Redis cannot decide now, and %s: ask again in a second", why), "1")
 }

@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/netip"
@@ -42,7 +43,8 @@ type Subject struct {
 type takeItem struct {
 	Subject
 	Window string     `query:"window" hint:"window" json:"window,omitempty" doc:"In place of limit: the length of the rolling window, 1s to 366d (a whole number and a unit: s, m, h, d, w, y)." example:"1m"`
-	Max    api.Number `query:"max" hint:"a whole number" json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
+	Max    api.Number `query:"max" hint:"a whole number" json:"max,omitempty" doc:"With window: how many hits are allowed in it. With limit, if it has at_most: this take's own max." example:"100"`
+	Starts startDay   `query:"starts" json:"starts,omitempty" doc:"With limit, if it has at_most and counts by week or month: the day that this key's periods start on." example:"17"`
 	N      api.Number `query:"n" hint:"a whole number" json:"n,omitempty" doc:"How many hits. Default: 1." example:"1"`
 	Policy policyName `query:"policy" json:"policy,omitempty" doc:"With window: how hits are kept. Default for takes: cells." example:"cells"`
 	ID     string     `json:"id,omitempty" doc:"Of a take or a give-back: makes it one that can be repeated. 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered." example:"req-17"`
@@ -177,10 +179,14 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	case item.Fail != "":
 		return nil, web.BadInput(prefix+"fail", "only for a look at a counter of the streams: a limit of "+
 			"QUERY_LIMITS_FILE has its own")
-	case item.Limit != "" && given != "":
+	case item.Limit != "" && (given == "window" || given == "policy"):
 		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
+	case item.Limit != "" && given != "":
+		return l.lookupOwn(item, prefix, given)
 	case item.Limit != "":
 		return l.lookup(item.Limit, prefix+"limit")
+	case item.Starts != "":
+		return nil, web.BadInput(prefix+"starts", "only under a limit of QUERY_LIMITS_FILE that has at_most")
 	case given == "":
 		return nil, web.BadInput(prefix+"limit", "missing: name a limit, or give window and max")
 	case l.mode != TakeAny:
@@ -204,6 +210,62 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 		return nil, web.BadInput(prefix+bad.Field, "%s", bad.Message)
 	}
 	return &limitfile.Limit{Limit: *lim}, err
+}
+
+// lookupOwn returns the named limit with the item's own max and day, if the limit allows that.
+func (l *limits) lookupOwn(item *takeItem, prefix, given string) (*limitfile.Limit, error) {
+	lim, err := l.lookup(item.Limit, prefix+"limit")
+	if err != nil {
+		return nil, err
+	}
+	if lim.AtMost == 0 {
+		return nil, web.BadInput(prefix+given, "not together with limit, which has its own and no at_most")
+	}
+	most, err := item.Max.Parse(prefix+"max", lim.Max, 0, lim.AtMost)
+	if err != nil {
+		return nil, err
+	}
+	own, err := lim.WithNumbers(lim.Window, most)
+	if bad, ok := errors.AsType[*limit.FieldError](err); ok {
+		return nil, web.BadInput(prefix+"max", "%s", bad.Message)
+	}
+	if err == nil && item.Starts != "" {
+		if own.Period == nil {
+			return nil, web.BadInput(prefix+"starts", "the window of %s is of no calendar: leave it out", lim.Name)
+		}
+		if own.Period, err = own.Period.Starting(string(item.Starts)); err != nil {
+			return nil, web.BadInput(prefix+"starts", "%v", err)
+		}
+	}
+	out := *lim
+	out.Limit = *own
+	return &out, err
+}
+
+// startDay is the day that periods start on, as a request gives it: 17, "17" or "sunday".
+type startDay string
+
+// UnmarshalJSON keeps a text or a number as it is written.
+func (d *startDay) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) != nil {
+		text = string(data)
+	}
+	*d = startDay(text)
+	return nil
+}
+
+// MarshalJSON writes the number of an example.
+func (d startDay) MarshalJSON() ([]byte, error) { return []byte(d), nil }
+
+// Hint is what a day can be.
+func (startDay) Hint() string { return "1 to 31, or monday to sunday" }
+
+// Schema describes both forms.
+func (startDay) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{
+		{Type: huma.TypeString, Examples: []any{"17"}}, {Type: huma.TypeInteger, Examples: []any{17}},
+	}}
 }
 
 // policyName is a policy that counts hits in a window.
@@ -235,8 +297,8 @@ const (
 )
 
 func (i *takeItem) numbers() []field {
-	return []field{{name: "window", text: i.Window}, {name: "max", text: string(i.Max)},
-		{name: "policy", text: string(i.Policy)}}
+	return []field{{name: "window", text: i.Window}, {name: "policy", text: string(i.Policy)},
+		{name: "max", text: string(i.Max)}, {name: "starts", text: string(i.Starts)}}
 }
 
 func limitWindow(prefix, text string) (time.Duration, error) {

@@ -67,7 +67,10 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 		lim := set[name]
 		state := use.state(now)
 		state.Limit, state.Window, state.Max = name, human.FormatDuration(lim.Window), lim.Max
-		state.Unlimited = lim.Unlimited
+		state.Unlimited, state.AtMost = lim.Unlimited, lim.AtMost
+		if p := lim.Period; p != nil {
+			state.Window, state.TZ, state.Starts = p.String(), p.Zone().String(), p.Starts()
+		}
 		state.Fail, state.Key, state.Variables = string(lim.Fail), lim.Key.String(), lim.Key.Variables()
 		t := lim.Policy.Traits()
 		state.Policy, state.Kept, state.Slots = namedPolicy(t.Policy), t.Kept, t.Slots
@@ -86,7 +89,8 @@ func limitsExample() LimitsAnswer {
 		Limit: "login", Window: "1m", Max: 5, Policy: "log", Kept: "in a log: exact", Mode: "enforce", Fail: "closed",
 		Key:       "{key}",
 		Variables: []string{"key"},
-		Count:     &counters{Allowed: "usage.login.", Refused: "refused.login."},
-		Since:     at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
+		Count: &counters{Allowed: []string{"sum.usage.login", "usage.login.{key}"},
+			Refused: []string{"sum.refused.login", "refused.login.{key}"}},
+		Since: at.Add(-2 * time.Hour), Allowed: 1200, Refused: 7, AllowedRate: 1.5, RefusedRate: .1,
 	}}}
 }

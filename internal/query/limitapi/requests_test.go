@@ -139,7 +139,7 @@ func TestErrorsOfTheLimiterBecomeProblems(t *testing.T) {
 		says, hide string
 	}{
 		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailLocal}, Err: errors.New("10.1.2.3 refused")}, 503, "1", "Redis cannot decide now, and this needs Redis", "10.1.2.3"},
-		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailClosed}, Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "no memory left for hits, and the limit is closed", "5f"},
+		{&limit.UnavailableError{Limit: &limit.Limit{Fail: limit.FailClosed}, Err: fmt.Errorf("script 5f: %w", limit.ErrFull)}, 503, "1", "Redis is full (maxmemory), and the limit is closed", "5f"},
 		{&limit.ForbiddenError{Err: errors.New("NOPERM User bob has no permissions to run the 'evalsha' command")}, 503, "60", "command evalsha", "bob"},
 		{&limit.ForeignError{Err: errors.New("WRONGTYPE")}, 500, "", "was not written by Tallyroll", ""},
 	} {

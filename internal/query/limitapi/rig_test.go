@@ -37,7 +37,11 @@ type recorder struct {
 func (r *recorder) note(verb string, takes ...limit.Take) error {
 	for _, k := range takes {
 		l := k.Limit
-		line := fmt.Sprintf("%s %s/%v/%d/%s %s", verb, l.Name, l.Window, l.Max, l.Policy, k.Caller)
+		length := l.Window.String()
+		if l.Period != nil {
+			length = fmt.Sprintf("%s of %s from %q", l.Period, l.Period.Zone(), l.Period.Starts())
+		}
+		line := fmt.Sprintf("%s %s/%s/%d/%s %s", verb, l.Name, length, l.Max, l.Policy, k.Caller)
 		if k.Key != k.Caller {
 			line += " under " + k.Key
 		}

@@ -18,7 +18,9 @@ const SettlePath = "/v1/settle"
 // SettleItem names a take under a limit, by its key, and its hits.
 type SettleItem struct {
 	Subject
-	N api.Number `json:"n,omitempty" doc:"How many hits the take has; 0 cancels it." example:"731"`
+	N      api.Number `json:"n,omitempty" doc:"How many hits the take has; 0 cancels it." example:"731"`
+	Max    api.Number `json:"max,omitempty" doc:"The take's own max, if it had one." example:"250000"`
+	Starts startDay   `json:"starts,omitempty" doc:"The take's own day, if it had one." example:"17"`
 }
 
 // settleBody is the body of POST /v1/settle.
@@ -44,7 +46,8 @@ type SettleAnswer struct {
 // registerSettle describes the problems of ids, too: a client must tell hits that stay counted from those
 // that cannot be settled.
 func (s *Service) registerSettle(a *api.API) {
-	example := settleBody{SettleItem: SettleItem{Subject{Limit: "tokens", Key: "alice"}, "731"}, ID: "req-17"}
+	example := settleBody{ID: "req-17",
+		SettleItem: SettleItem{Subject: Subject{Limit: "tokens", Key: "alice"}, N: "731"}}
 	op := a.Operation(huma.Operation{
 		OperationID: "post-settle", Method: http.MethodPost, Path: SettlePath,
 		Summary: "Set how many hits a take has",
@@ -122,7 +125,7 @@ func (l *limits) settleTakes(b *settleBody) (takes []limit.Take, list string, er
 		return nil, "", web.BadInput("id", "missing: must be the id of a take")
 	case len(items) == 0:
 		items = []SettleItem{b.SettleItem}
-	case b.Limit != "" || b.Key != "":
+	case b.Limit != "" || b.Key != "" || b.Max != "" || b.Starts != "":
 		return nil, "", web.BadInput("limit", "not together with settle: write limits and keys into its items")
 	case len(items) > MaxTakes:
 		return nil, "", web.BadInput("settle", "%d limits in one request: must be at most %d", len(items), MaxTakes)
@@ -138,7 +141,8 @@ func (l *limits) settleTakes(b *settleBody) (takes []limit.Take, list string, er
 		case n == "":
 			return nil, list, web.BadInput(prefix+"n", "missing: must be how many hits there were, or 0 to cancel")
 		}
-		take, err := l.parseTake(&takeItem{Subject: item.Subject, N: n, ID: b.ID}, prefix)
+		take, err := l.parseTake(&takeItem{Subject: item.Subject, N: n, ID: b.ID, Max: item.Max,
+			Starts: item.Starts}, prefix)
 		if err != nil {
 			return nil, list, err
 		}

@@ -13,16 +13,20 @@ import (
 	"tallyroll/internal/web/api"
 )
 
-// ReturnPath is where hits are given back. No number of a request decides by its sign whether it takes or
-// gives.
-const ReturnPath = "/v1/return"
+// TakePath is where hits are taken, and ReturnPath where they are given back. No number of a request decides
+// by its sign whether it takes or gives.
+const (
+	TakePath   = "/v1/take"
+	ReturnPath = "/v1/return"
+)
 
 // HitsBody is what the bodies of POST /v1/take and /v1/return share: hits of one key under one limit. (Its
 // name is exported so that structs that embed it have its fields.)
 type HitsBody struct {
 	Subject
 	Window string     `json:"window,omitempty" doc:"In place of limit, with QUERY_TAKE=any: the length of the rolling window, 1s to 366d." example:"1m"`
-	Max    api.Number `json:"max,omitempty" doc:"With window: how many hits are allowed in it." example:"100"`
+	Max    api.Number `json:"max,omitempty" doc:"With window: how many hits are allowed in it. With limit, if it has at_most: this take's own max." example:"100"`
+	Starts startDay   `json:"starts,omitempty" doc:"With limit, if it has at_most and counts by week or month: the day that this key's periods start on." example:"17"`
 	N      api.Number `json:"n,omitempty" doc:"How many hits. Default: 1." example:"1"`
 	Policy policyName `json:"policy,omitempty" doc:"With window: how hits are kept. Default: cells." example:"cells"`
 	ID     string     `json:"id,omitempty" doc:"Makes the request one that can be repeated: 1 to 128 bytes of UTF-8. The same id for the same limit and key counts once as long as it is remembered, and is allowed again; with another n, 422. A refused take leaves no trace. Or the field Idempotency-Key." example:"req-17"`
@@ -50,7 +54,7 @@ type returnBody struct {
 // registerTake describes Idempotency-Key by hand, because a body's type describes no header.
 func (s *Service) registerTake(a *api.API) {
 	op := a.Operation(huma.Operation{
-		OperationID: "post-take", Method: http.MethodPost, Path: "/v1/take",
+		OperationID: "post-take", Method: http.MethodPost, Path: TakePath,
 		Summary: "Allow or refuse hits, and count them",
 		Description: "Decides whether a key may have more hits in a rolling window, and if so counts them in the " +
 			"same step. " +
@@ -155,8 +159,8 @@ func (b *HitsBody) items(lease, list string, more []takeItem) ([]takeItem, error
 	case b.idempotencyKey != "" && b.idempotencyKey != b.ID:
 		return nil, web.BadInput("id", "differs from the field Idempotency-Key: one of them is enough")
 	}
-	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, N: b.N, Policy: b.Policy, Lease: lease,
-		ID: b.ID}
+	single := takeItem{Subject: b.Subject, Window: b.Window, Max: b.Max, Starts: b.Starts, N: b.N, Policy: b.Policy,
+		Lease: lease, ID: b.ID}
 	if len(more) == 0 {
 		return []takeItem{single}, nil
 	}

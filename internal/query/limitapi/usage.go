@@ -61,7 +61,10 @@ func (u *usage) lastMinute(now time.Time) (sum tally, seconds float64) {
 // LimitState is one limit and what this process decided under it.
 type LimitState struct {
 	Limit       string      `json:"limit" doc:"The name of the limit." example:"login"`
-	Window      string      `json:"window" doc:"The length of the rolling window." example:"1m"`
+	Window      string      `json:"window" doc:"The length of the rolling window, or today, week, month or year." example:"1m"`
+	TZ          string      `json:"tz,omitempty" doc:"The time zone of today, week, month and year." example:"Europe/Berlin"`
+	Starts      string      `json:"starts,omitempty" doc:"The day that a week or month starts on, if it is not the usual one." example:"17"`
+	AtMost      int64       `json:"at_most,omitempty" doc:"A take may give its own max, up to this." example:"5000000"`
 	Max         int64       `json:"max" doc:"How many hits are allowed in the window; 0: it refuses always, or is unlimited." example:"5"`
 	Unlimited   bool        `json:"unlimited,omitempty" doc:"True if it allows always, and counts nothing." example:"true"`
 	Policy      namedPolicy `json:"policy" doc:"How hits are kept." example:"log"`
@@ -80,24 +83,31 @@ type LimitState struct {
 	RefusedRate float64     `json:"refused_per_second" doc:"Takes refused per second, over the last minute." example:"0.1"`
 	FailedRate  float64     `json:"failed_per_second" doc:"Takes per second that could not be decided, over the last minute." example:"0"`
 	WouldRate   float64     `json:"would_refuse_per_second" doc:"Takes per second that would have been refused, over the last minute." example:"0"`
-	Count       *counters   `json:"count,omitempty" doc:"What the names of the counters begin with that its decisions count on; the rest is the key. Absent if they count on none."`
+	Count       *counters   `json:"count,omitempty" doc:"The counters that its decisions count on. In place of {key} stands the key. Those without it are sums of all keys. Absent if they count on none."`
 	Share       *share      `json:"share,omitempty" doc:"What this process acquires from Redis at once; absent if Redis decides about every take. All processes together keep to max all the same."`
 }
 
-// counters are what the names of a limit's counters begin with.
+// counters are the names of a limit's counters. {key} stands for the key.
 type counters struct {
-	Allowed     string `json:"allowed,omitempty" doc:"Those of hits that were allowed." example:"usage.login."`
-	Refused     string `json:"refused,omitempty" doc:"Those of hits that were refused." example:"refused.login."`
-	Returned    string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away." example:"back.login."`
-	WouldRefuse string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused." example:"try.login."`
+	Allowed     []string `json:"allowed,omitempty" doc:"Those of hits that were allowed." example:"[\"sum.usage.login\",\"usage.login.{key}\"]"`
+	Refused     []string `json:"refused,omitempty" doc:"Those of hits that were refused." example:"[\"sum.refused.login\",\"refused.login.{key}\"]"`
+	Returned    []string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away." example:"[\"back.login.{key}\"]"`
+	WouldRefuse []string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused." example:"[\"try.login.{key}\"]"`
 }
 
 func countersOf(l *limit.Limit) *counters {
 	if l.Count == (limit.Count{}) {
 		return nil
 	}
-	return &counters{Allowed: l.Count.Allowed.Prefix(l.Name), Refused: l.Count.Refused.Prefix(l.Name),
-		Returned: l.Count.Returned.Prefix(l.Name), WouldRefuse: l.Count.WouldRefuse.Prefix(l.Name)}
+	of := func(names limit.CounterNames) (out []string) {
+		for _, name := range names {
+			if name != "" {
+				out = append(out, name.Of(l.Name, "{key}"))
+			}
+		}
+		return out
+	}
+	return &counters{of(l.Count.Allowed), of(l.Count.Refused), of(l.Count.Returned), of(l.Count.WouldRefuse)}
 }
 
 type share struct {

@@ -59,11 +59,14 @@ func (w Window) Range(now int64) window.Range {
 type Steps struct {
 	name string
 	Zone *time.Location
+	// starts is the day that months begin on, of a shorter one the last; or that weeks do, from 1 for Monday. 0
+	// is 1.
+	starts int
 }
 
 // ParseSteps returns false for a text that is no such step.
 func ParseSteps(text string, zone *time.Location) (steps Steps, ok bool) {
-	return Steps{text, zone}, slices.Contains([]string{"1d", "1w", "1mo", "1y"}, text)
+	return Steps{name: text, Zone: zone}, slices.Contains([]string{"1d", "1w", "1mo", "1y"}, text)
 }
 
 func (s Steps) String() string { return s.name }
@@ -92,29 +95,41 @@ func ParseZone(text string) (*time.Location, error) {
 
 // At returns the step that holds a moment (Unix milliseconds).
 func (s Steps) At(milli int64) window.Range {
-	switch s.name {
-	case "1w":
-		monday := mondayOf(dateIn(s.Zone, milli))
-		return s.between(milli, monday, monday.AddDate(0, 0, 7))
-	case "1mo":
-		first := firstOf(dateIn(s.Zone, milli))
-		return s.between(milli, first, first.AddDate(0, 1, 0))
-	case "1y":
-		first := newYearOf(dateIn(s.Zone, milli))
-		return s.between(milli, first, first.AddDate(1, 0, 0))
-	}
-	date := dateIn(s.Zone, milli)
-	return s.between(milli, date, date.AddDate(0, 0, 1))
+	r, _ := s.at(milli)
+	return r
 }
 
-// between returns the time from the first moment of one date to that of another. If a change of the clocks
-// repeats some of a date, the repeated part belongs to the next date, which had begun.
-func (s Steps) between(milli int64, first, next time.Time) window.Range {
+// at returns the step that holds a moment, and the date of its first day.
+func (s Steps) at(milli int64) (window.Range, time.Time) {
+	first, next := s.around(dateIn(s.Zone, milli))
 	end := FirstMoment(next, s.Zone)
 	if end > milli {
-		return window.Range{From: FirstMoment(first, s.Zone), To: end}
+		return window.Range{From: FirstMoment(first, s.Zone), To: end}, first
 	}
-	return s.At(end)
+	// A change of the clocks repeats some of a date, and the repeated part belongs to the next one.
+	return s.at(end)
+}
+
+// around returns the first dates of the step that holds a date, and of the next one.
+func (s Steps) around(date time.Time) (first, next time.Time) {
+	starts := max(s.starts, 1)
+	switch s.name {
+	case "1w":
+		first = mondayOf(date.AddDate(0, 0, 1-starts)).AddDate(0, 0, starts-1)
+		return first, first.AddDate(0, 0, 7)
+	case "1mo":
+		begin := func(months int) time.Time {
+			first := firstOf(date).AddDate(0, months, 0)
+			return first.AddDate(0, 0, min(starts, first.AddDate(0, 1, -1).Day())-1)
+		}
+		if date.Before(begin(0)) {
+			return begin(-1), begin(0)
+		}
+		return begin(0), begin(1)
+	case "1y":
+		return newYearOf(date), newYearOf(date).AddDate(1, 0, 0)
+	}
+	return date, date.AddDate(0, 0, 1)
 }
 
 // dateIn is the date that a zone's clocks show at a moment, as its midnight in UTC.

@@ -1,5 +1,5 @@
--- fixed: a hash with the hits n of the window number w, which begins at a multiple of its length.
-policies.fixed = (function()
+-- aligned: a hash with the hits n of the window number w, which begins at a multiple of its length.
+policies.aligned = (function()
 	local p = {}
 
 	local function counted(s, hits)
