@@ -160,7 +160,7 @@ func (q *querier) filterNonEmpty(ctx context.Context, metric string, counters []
 	}
 	questions := make([]window.Question, len(counters))
 	for i, counter := range counters {
-		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window)}
+		questions[i] = window.Question{Counter: counter, Span: window.Last(tiers[len(tiers)-1].Window), Part: true}
 	}
 	answers, err := readRedis(ctx, func(ctx context.Context) (window.Answers, error) { return read(ctx, questions) })
 	if err != nil {

@@ -211,7 +211,7 @@ type Settings struct {
 	Tokens     setting.Tokens `env:"PROMQL_TOKENS" secret:"true" help:"bearer tokens, comma-separated, for all counters; if set, every /api call needs one of them or of PROMQL_TOKENS_FILE"`
 	TokensFile string         `env:"PROMQL_TOKENS_FILE" help:"a YAML file of further bearer tokens with the right read, in the form of QUERY_TOKENS_FILE; it is read again when it changes and at SIGHUP"`
 
-	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"1000" help:"most counters that the selectors of one query together may read or scan; each costs up to two hash reads per selector and tier with the default tiers"`
+	MaxCounters    int           `env:"PROMQL_MAX_COUNTERS" envDefault:"10000" help:"most counters that the selectors of one query together may read or scan; each costs up to two hash reads per selector and tier with the default tiers"`
 	MaxCells       int64         `env:"PROMQL_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one selector can hold; a million filled cells take about half a second and 110 MB while a query is answered"`
 	MaxUniqueCells int64         `env:"PROMQL_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques read for one selector; a cell of 2,000 unique values or more costs Redis 39 µs at its first read after a change, and then 1 µs"`
 	MaxSamples     int           `env:"PROMQL_MAX_SAMPLES" envDefault:"1000000" help:"most samples that one query may read or hold at a time, and most steps of a subquery"`

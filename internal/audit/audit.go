@@ -33,7 +33,9 @@ type auditor struct {
 	keys    sweptKeys
 	streams *streamSet
 	passes  int
-	filled  func(bytes int) // optional hook, called with the bytes that a pass used
+	// overflows are by shard, as they were listed before any cell was read.
+	overflows [][]*overflow
+	filled    func(bytes int) // optional hook, called with the bytes that a pass used
 }
 
 const (
@@ -55,6 +57,11 @@ func (a *auditor) audit(ctx context.Context) error {
 	if a.streams, err = findStreams(ctx, a.store, a.js, a.namespace, a.layout, a.keys.streams, a.pace); err != nil {
 		return err
 	}
+	listed, err := a.store.ReadOverflows(ctx)
+	if err != nil {
+		return err
+	}
+	a.overflows = findOverflows(a.layout, listed)
 	if err := a.streams.readCursors(ctx, nil); err != nil {
 		return err
 	}
@@ -70,6 +77,9 @@ func (a *auditor) audit(ctx context.Context) error {
 			return err
 		}
 	}
+	if overflows, err := a.store.ReadOverflows(ctx); err != nil || len(overflows) != len(listed) {
+		return cmp.Or(err, fmt.Errorf("%w: names began to overflow meanwhile: run again", errUnjudged))
+	}
 	now, err := a.store.Layout(ctx)
 	if err == nil && (now.Shards != a.layout.Shards || !slices.Equal(now.Tiers, a.layout.Tiers)) {
 		err = fmt.Errorf("%w: the namespace was recreated meanwhile: run again", errUnjudged)
@@ -83,7 +93,7 @@ func (a *auditor) audit(ctx context.Context) error {
 // pass judges as many counters after a name as fit into memory. It returns the last, and whether more follow.
 func (a *auditor) pass(ctx context.Context, after string, began bool) (to string, more bool, err error) {
 	a.passes++
-	l := newLedger(a.layout, after, a.memory)
+	l := newLedger(a.layout, a.overflows, after, a.memory)
 	for _, s := range a.streams.all {
 		s.marks = make(map[uint64][]namedMessage)
 	}
@@ -95,6 +105,9 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	}
 	if after == "" { // the first range has them
 		if err := a.loadAllHits(ctx, l); err != nil {
+			return "", false, err
+		}
+		if err := a.loadOverflows(ctx, l); err != nil {
 			return "", false, err
 		}
 	}
@@ -134,6 +147,10 @@ func (a *auditor) pass(ctx context.Context, after string, began bool) (to string
 	if err := a.judgeUnread(ctx, l, unread, b); err != nil {
 		return "", false, err
 	}
+	if l.open {
+		b.complete = a.report.provenFrom
+		a.report.compareOverflows(l, a.streams.clock, b)
+	}
 	return l.to, !l.open, nil
 }
 
@@ -165,7 +182,9 @@ func (a *auditor) loadCounters(ctx context.Context, l *ledger, names []string) e
 	shards := make([][]string, a.layout.Shards)
 	for _, name := range names {
 		shard := a.layout.ShardOf(window.HashCounter([]byte(name)))
-		shards[shard] = append(shards[shard], name)
+		if o := overflowOf(a.overflows[shard], []byte(name)); o == nil || !slices.Contains(o.names, name) {
+			shards[shard] = append(shards[shard], name)
+		}
 	}
 	most := max(1, hashesAtOnce/a.layout.HashesPerCounter())
 	for shard, names := range shards {

@@ -708,7 +708,8 @@ func TestAuditWithLiveWorkersFindsNoDifference(t *testing.T) {
 		<-done
 	}()
 	stack.Eventually(t, "hits to be counted", func() (bool, string) {
-		return len(r.keys("test:{*}:h:*")) > 500, ""
+		logs, hashes := len(r.keys("test:{*}:s:*")), len(r.keys("test:{*}:h:*"))
+		return logs > 200 && hashes > 50, fmt.Sprint(logs, " logs, ", hashes, " hashes")
 	})
 	for i := range 5 {
 		got := r.mustFindNothing(func(a *auditor) {
@@ -758,7 +759,7 @@ func TestSaturatedCellsAgree(t *testing.T) {
 	layout := windowtest.Layout
 	const stored, n = 1_790_000_000_000, int64(1) << 60
 	for _, redis := range []int64{window.Saturated, window.Saturated + 5, math.MaxInt64} {
-		l := newLedger(layout, "", 1<<20)
+		l := newLedger(layout, findOverflows(layout, nil), "", 1<<20)
 		l.open = true
 		h := hit.Hit{Counter: []byte("a"), Hash: window.HashCounter([]byte("a")), At: stored, N: n}
 		for shard := range layout.Shards {

@@ -19,13 +19,23 @@
 // streams show but Redis does not list is compared at the cursors read before the names: name and cells are
 // written in one transaction, so they had to be there.
 //
+// If names overflow, Redis does not store which ones: a hit is in its own counter or in the overflow
+// counter of its shard. So each listed counter may have less than the streams, and no more. The sum of the
+// listed ones and the overflow must be that of the streams. The overflow is read before the names are
+// listed, so a counter that is not listed had all its hits there. If commits come before a listed counter
+// is read, the sum may have too many, up to its hits in these commits. A sum's cell is compared only while
+// a hash without jitter would live.
+//
 // Unique cells are read of counters of which the sweep of all keys found any, because each counter can have
-// many. If the streams show some of another counter, they are read last, and must hold at least these.
+// many. If the streams show some of another counter, they are read last, and must hold at least these. If
+// names overflow, registers that a counter lacks are no difference, and unique cells of overflow counters are
+// not compared.
 //
 // # Memory
 //
 // Names are read in order with their cells until the memory of a pass is full. Each such range is one pass
 // over the streams, and is cut shorter if they show much that Redis lacks. A hit is in exactly one range.
+// Sums of overflows are kept for all passes; those of the streams are made in the first one.
 //
 // # Which hits a message has
 //
@@ -76,7 +86,8 @@
 //
 // Exit code 2 means, with the reason: no layout, or another version of it; no cursor; a live stream that NATS
 // lacks, or with another creation than in the cursors; no stream left; a server that does not answer or
-// refuses; a stream that is recreated or rolled back meanwhile; an interrupt.
+// refuses; a stream that is recreated or rolled back meanwhile; names that begin to overflow meanwhile; an
+// interrupt.
 //
 // A feed's goroutine decodes messages under the lock of its reading. Run does the rest, and waits for it.
 package audit

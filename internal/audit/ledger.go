@@ -24,8 +24,9 @@ type ledger struct {
 	all           []*counter          // by shard: its sum of all hits; nil if another range or none has it
 	index         map[uint64]*counter // by hash
 	snapshots     []snapshot
-	base          []int // by shard: the snapshot from before the names were listed
-	latest        []int // by shard: the last snapshot
+	base          []int         // by shard: the snapshot from before the names were listed
+	latest        []int         // by shard: the last snapshot
+	overflows     [][]*overflow // by shard
 	scratch       []window.CellID
 }
 
@@ -41,6 +42,8 @@ type counter struct {
 	next        *counter
 	uniquesRead bool // its unique cells were read, too
 	hadCells    bool // Redis had cells
+	isSum       bool // of an overflow
+	overflow    *overflow
 }
 
 // uniqueCell holds a unique cell's registers on both sides.
@@ -65,7 +68,8 @@ type cell struct {
 	redis, streams int64
 }
 
-func (c *cell) add(n int64) { c.streams = window.AddCounts(c.streams, n) }
+func (c *cell) add(n int64)      { c.streams = window.AddCounts(c.streams, n) }
+func (c *cell) addRedis(n int64) { c.redis = window.AddCounts(c.redis, n) }
 
 // snapshot is the state when the cells of some counters were read.
 type snapshot struct {
@@ -75,7 +79,7 @@ type snapshot struct {
 
 // The memory of a ledger's parts, with the overhead of maps and slices.
 const (
-	counterBytes  = 184
+	counterBytes  = 192
 	cellBytes     = 32
 	uniqueBytes   = 144 // without the registers
 	positionBytes = 160
@@ -88,9 +92,9 @@ func idOf(key uint64) window.CellID {
 	return window.CellID{Tier: int(key >> 56), Cell: int64(key<<8) >> 8}
 }
 
-func newLedger(layout window.Layout, after string, budget int) *ledger {
+func newLedger(layout window.Layout, overflows [][]*overflow, after string, budget int) *ledger {
 	return &ledger{
-		layout: layout, after: after, budget: budget, index: make(map[uint64]*counter),
+		layout: layout, overflows: overflows, after: after, budget: budget, index: make(map[uint64]*counter),
 		base: make([]int, layout.Shards), latest: make([]int, layout.Shards),
 	}
 }
@@ -119,6 +123,7 @@ func (l *ledger) addSnapshot(shard int, places []inspect.Place, at, until int64,
 // addListed adds a counter as Redis holds it.
 func (l *ledger) addListed(found inspect.FoundCounter, snapshot int, asked bool) {
 	c := l.add(found.Name, window.HashCounter([]byte(found.Name)), snapshot)
+	c.overflow = overflowOf(l.overflows[c.shard], []byte(c.name))
 	l.take(c, found, asked)
 }
 
@@ -161,13 +166,20 @@ func (l *ledger) find(name []byte, hash uint64) *counter {
 
 // subtract subtracts a hit of a message from the cells in which it must have counted.
 func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
-	if l.all != nil {
+	if l.all != nil && !h.Excluded {
 		l.subtractFromAll(l.all[l.layout.ShardOf(h.Hash)], stream, seq, stored, h)
+	}
+	o := overflowOf(l.overflows[l.layout.ShardOf(h.Hash)], h.Counter)
+	if o != nil && l.after == "" { // the first range has the sum
+		l.subtractFromOverflow(o, stream, seq, stored, h)
 	}
 	if !l.contains(h.Counter) {
 		return
 	}
 	c := l.find(h.Counter, h.Hash)
+	if c == nil && o != nil {
+		return
+	}
 	at := l.base[l.layout.ShardOf(h.Hash)]
 	if c != nil {
 		at = c.snapshot
@@ -186,6 +198,9 @@ func (l *ledger) subtract(stream int, seq uint64, stored int64, h *hit.Hit) {
 			c = l.add(string(h.Counter), h.Hash, at)
 		}
 		l.cell(c, keyOf(id)).add(h.N)
+		if o != nil && o.snapshot.positions[stream].Applied(h.Hash) < seq {
+			l.cell(&o.later, keyOf(id)).add(h.N)
+		}
 		judged = true
 	}
 	if judged {

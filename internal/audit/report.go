@@ -62,6 +62,9 @@ func (r *report) cellDiffers(l window.Layout, c *counter, id window.CellID, redi
 	if c.name == window.AllHits {
 		of = fmt.Sprintf("all hits of shard %d", c.shard)
 	}
+	if c.isSum {
+		of += " and those of its shard with its prefix"
+	}
 	r.differ("%s, tier %s, cell %s: Redis has %d hits, the streams %d", of, l.Tiers[id.Tier],
 		hit.Moment(l.CellStart(id)), redis, streams)
 }
@@ -77,7 +80,9 @@ type bounds struct {
 // compare judges a ledger's cells. It returns counters that Redis fails to list, or with unread unique cells.
 func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 	for _, c := range l.counters {
-		r.hits = window.AddCounts(r.hits, c.hits)
+		if c.overflow == nil { // whose sum has them
+			r.hits = window.AddCounts(r.hits, c.hits)
+		}
 		if !c.listed {
 			unread = append(unread, c)
 			continue
@@ -107,6 +112,12 @@ func (r *report) compare(l *ledger, b bounds) (unread []*counter) {
 func (r *report) judgeCells(l *ledger, c *counter, b bounds) {
 	for _, cell := range c.cells {
 		id := idOf(cell.key)
+		if c.overflow != nil {
+			l.cell(&c.overflow.sum, cell.key).addRedis(min(cell.redis, cell.streams))
+			if cell.redis < cell.streams { // the overflow must have the others
+				continue
+			}
+		}
 		if l.layout.CellExpires(id, c.hash) > l.snapshots[c.snapshot].at {
 			r.judge(l.layout, c, id, cell, b)
 		}
@@ -135,6 +146,9 @@ func (r *report) judge(layout window.Layout, c *counter, id window.CellID, found
 func (r *report) judgeUnique(layout window.Layout, c *counter, found *uniqueCell, b bounds) {
 	missing := found.streams.AppendAbove(nil, &found.redis)
 	extra := found.redis.AppendAbove(nil, &found.streams)
+	if c.overflow != nil {
+		missing = nil // the overflow may have them
+	}
 	shard, id := layout.ShardOf(c.hash), idOf(found.key)
 	start := layout.Uniques().CellStart(id)
 	switch {

@@ -129,6 +129,9 @@ func drawMessage(rng *rand.Rand, counters int) string {
 		if rng.IntN(3) > 0 {
 			fmt.Fprintf(&body, `,"unique":"u%d"`, rng.IntN(5000))
 		}
+		if rng.IntN(4) == 0 {
+			body.WriteString(`,"all":false`)
+		}
 		body.WriteString("}\n")
 	}
 	return body.String()

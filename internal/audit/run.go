@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer end()
-	err = a.audit(ctx)
+	err = redisconn.Explain(a.audit(ctx))
 	a.bar.End()
 	if err != nil {
 		return err

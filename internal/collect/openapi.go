@@ -17,6 +17,7 @@ type object struct {
 	TS  any    `json:"ts,omitempty" doc:"When: Unix milliseconds as an integer, or an RFC 3339 string. When JetStream stores it if it is missing." example:"1763683200000"`
 
 	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count unique values: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
+	All    *bool  `json:"all,omitempty" doc:"false leaves the hit out of the sum of all hits. Default: true." example:"false"`
 }
 
 // cloudEvent is a CloudEvent in JSON. internal/rules reads it.
@@ -173,6 +174,7 @@ type pageObject struct {
 	N   int64  `json:"n,omitempty" doc:"How many, 1 to COLLECT_BEACON_MAX_N." example:"1"`
 
 	Unique string `json:"unique,omitempty" doc:"Whom or what the hit is of, such as a visitor, to count unique values: 1 to 512 bytes of UTF-8." example:"u-17" minLength:"1" maxLength:"512"`
+	All    *bool  `json:"all,omitempty" doc:"false leaves the hit out of the sum of all hits. true if it is missing." example:"false"`
 }
 
 func describePages(a *api.API) {

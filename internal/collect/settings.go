@@ -91,6 +91,9 @@ func (s PageSettings) warn(log zerolog.Logger) {
 		log.Warn().Msg("COLLECT_ORIGINS has no effect: set COLLECT_BEACON_PREFIX, too, if pages shall count")
 	case s.Origins.IsEmpty() && s.Prefix != "":
 		log.Warn().Msg("COLLECT_BEACON_PREFIX has no effect: set COLLECT_ORIGINS, too, if pages shall count")
+	case s.on():
+		log.Info().Msgf("anyone can make counters below COLLECT_BEACON_PREFIX: bound how many, such as with "+
+			"INGEST_MAX_NAMES=%s=10000 in the settings of ingest", s.Prefix)
 	}
 }
 

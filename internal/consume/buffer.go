@@ -33,7 +33,8 @@ type buffer struct {
 
 	perHit, perUnique int // see window.Layout.CommandsPerHit
 
-	full wait.Signal // a flush is due before the next tick
+	first wait.Signal // the filling half has its first message
+	full  wait.Signal // the reader waits until the filling half is drained
 }
 
 // load is what one flush commits: hits, the rejects to store first, and the position that the load reaches.
@@ -78,7 +79,7 @@ func newBuffer(layout window.Layout, limits Limits, resumed []window.Cursor) *bu
 		spare:   &load{batch: window.NewBatch(layout)},
 		ofShard: make([]int, layout.Shards),
 		perHit:  layout.CommandsPerHit(false), perUnique: layout.CommandsPerHit(true),
-		full: wait.NewSignal(),
+		first: wait.NewSignal(), full: wait.NewSignal(),
 	}
 	for _, c := range resumed {
 		b.replayed = max(b.replayed, c.Furthest())
@@ -128,10 +129,13 @@ func (b *buffer) add(stream string, m message) error {
 	for i := range m.hits {
 		h := &m.hits[i]
 		if shard := b.layout.ShardOf(h.Hash); m.seq > b.replayed || m.seq > b.resumed[shard].Applied(h.Hash) {
-			if h.Unique == nil {
-				l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
+			if h.Excluded {
+				l.batch.AddExcluded(h.Counter, h.Hash, h.At, storedMilli, h.N)
 			} else {
-				l.batch.AddUnique(h.Counter, h.Hash, h.At, storedMilli, h.N, unique.Of(h.Unique))
+				l.batch.Add(h.Counter, h.Hash, h.At, storedMilli, h.N)
+			}
+			if h.Unique != nil {
+				l.batch.AddUnique(h.Counter, h.Hash, h.At, storedMilli, unique.Of(h.Unique))
 			}
 			l.sum += h.N
 		}
@@ -153,7 +157,9 @@ func (b *buffer) add(stream string, m message) error {
 		// They were stored between the two messages.
 		l.incompleteBefore = max(l.incompleteBefore, l.stored/1e6+1, m.stored/1e6+1)
 	}
-	l.messages++
+	if l.messages++; l.messages == 1 {
+		b.first.Give()
+	}
 	l.advance(m.seq, m.stored)
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"tallyroll/internal/consume/source"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
 )
@@ -19,6 +21,7 @@ type Keeper struct {
 	outage *outage
 	clocks *clocks
 	claims claims
+	logged sync.Map     // see setup.overflows
 	share  atomic.Int64 // streams among which memory is divided; 0 before the first Divide
 }
 
@@ -55,7 +58,8 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 		config.Limits.MaxLoad = k.config.Limits.MaxLoad / k.parts()
 		s := &session{setup: setup{
 			Config: config, stream: name, source: newSource(maxPullBytes / k.parts()), outage: k.outage,
-			clocks: k.clocks, claims: &k.claims, rejects: rejects, maxIdle: next.maxIdle, enterPhase: enter,
+			clocks: k.clocks, claims: &k.claims, rejects: rejects, overflows: &k.logged, maxIdle: next.maxIdle,
+			enterPhase: enter,
 		}}
 		o := s.attempt(ctx)
 		reportReading(false) // until the next session counts
@@ -73,6 +77,7 @@ func (k *Keeper) Keep(ctx context.Context, name string, reportReading func(bool)
 			config.Log.Warn().Bool("hits_lost", unread).Msg("the stream is gone")
 			return true, unread
 		}
+		o.cause = redisconn.Explain(o.cause)
 		config.Waits.setCause(name, o.cause)
 		if errors.Is(o.cause, window.ErrBare) {
 			config.Log.Error().Err(o.cause).Msg("the stream is not counted any more, and answers are incomplete: let " +

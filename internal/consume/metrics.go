@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	messages, hits, discarded, conflicts, sessions, lost, unmet *prometheus.CounterVec // by stream
 	rejects, skipped, lossReports                               *prometheus.CounterVec // by stream and reason
+	overflowed                                                  *prometheus.CounterVec // by stream and prefix
 	commands, retries                                           prometheus.Counter
 	commitSeconds, commitCommands, commitHits                   prometheus.Histogram
 	lagMessages, lagSeconds, uncommitted, catchUp               *prometheus.GaugeVec // by stream
@@ -64,6 +65,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		"stream", "reason")
 	m.lossReports = counter("incomplete_marks_total", "Times that cursors were marked because hits may be missing or "+
 		"count twice, by reason.", "stream", "reason")
+	m.overflowed = counter("overflowed_names_total", "New names without room, whose hits count on overflow counters, "+
+		"by the prefix of the bound; once per transaction.", "stream", "prefix")
 	m.commands = counter("commands_total", "Redis commands in applied transactions.").WithLabelValues()
 	m.retries = counter("commit_retries_total", "Commits without a reply, so that the worker checked "+
 		"them again.").WithLabelValues()
@@ -88,7 +91,8 @@ func (m *Metrics) start(stream string) {
 	for _, c := range []*prometheus.CounterVec{m.messages, m.hits, m.discarded, m.conflicts, m.lost, m.unmet} {
 		c.WithLabelValues(stream)
 	}
-	m.catchUp.WithLabelValues(stream) // set only when far behind
+	m.overflowed.WithLabelValues(stream, "") // by memory; those of bounds begin when names overflow
+	m.catchUp.WithLabelValues(stream)        // set only when far behind
 	for _, reason := range source.SkipReasons {
 		m.skipped.WithLabelValues(stream, reason)
 	}

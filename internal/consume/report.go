@@ -11,7 +11,6 @@ import (
 
 	"tallyroll/internal/hit"
 	"tallyroll/internal/platform/human"
-	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/trace"
 	"tallyroll/internal/rejects"
 )
@@ -107,7 +106,7 @@ func (o *outage) begin(err error) {
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
 		o.since = time.Now()
-		o.log.Warn().Err(redisconn.Explain(err)).Msg("Redis lost: hits wait in the stream")
+		o.log.Warn().Err(err).Msg("Redis lost: hits wait in the stream")
 	}
 }
 

@@ -63,10 +63,10 @@ func makePlan(ctx context.Context, setup *setup) (*resumePlan, error) {
 
 func (p planner) openWriters(ctx context.Context) error {
 	p.writers = make([]*shardWriter, p.Layout.Shards)
-	return eachShard(ctx, len(p.writers), readConcurrency, func(ctx context.Context, shard int) error {
-		w, err := commit.OpenWriter(ctx, p.Store, p.Layout, p.stream, shard)
+	return eachShard(ctx, len(p.writers), readConcurrency, func(opening context.Context, shard int) error {
+		w, err := commit.OpenWriter(opening, p.Store, p.Layout, p.stream, shard)
 		if err == nil {
-			w.OnRetry = p.redisLost
+			w.OnRetry = func(err error) { p.redisLost(ctx, shard, err) }
 			w.OnLoss = p.reportRedisFault
 			p.writers[shard] = &shardWriter{Writer: w}
 		}

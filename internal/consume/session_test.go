@@ -148,3 +148,20 @@ func TestASessionStopsWhileRedisHangs(t *testing.T) {
 		})
 	}
 }
+
+// A hit waits for a multiple of what commits take, not for the flush interval.
+func TestAHitIsCommittedBeforeTheInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newSimWorld(simPlan{tiers: "1s/4s", shards: 2, maxCommands: 20, flush: time.Minute, workers: 1}, zerolog.Nop())
+		defer w.close()
+		time.Sleep(3 * time.Second)
+		for range 5 {
+			w.publish(0)
+			time.Sleep(300 * time.Millisecond)
+			if !w.isCounted(w.messages) {
+				t.Fatalf("%d messages are not counted", len(w.messages))
+			}
+		}
+	})
+}

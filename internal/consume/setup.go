@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 
 	"tallyroll/internal/consume/source"
 	"tallyroll/internal/hit"
+	"tallyroll/internal/platform/cause"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/platform/progress"
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/rules"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/commit"
@@ -78,6 +81,7 @@ type setup struct {
 	clocks     *clocks
 	claims     *claims // nil: only cursors have as_of
 	rejects    *rejectLog
+	overflows  *sync.Map   // what reportOverflow has logged
 	maxIdle    int         // checks in a row that may find the reader idle, see stalledAfter
 	enterPhase func(phase) // called when a phase begins
 }
@@ -93,11 +97,16 @@ const (
 )
 
 // redisLost logs an outage once. A commit that was cancelled because another shard failed proves no outage.
-func (s *setup) redisLost(err error) {
+func (s *setup) redisLost(ctx context.Context, shard int, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	s.Metrics.retries.Inc()
+	if redisconn.IsFull(err) {
+		err = cause.RedisFull.With(s.Store.DescribeFull(ctx, s.Layout, shard)).Of(err)
+	} else {
+		err = redisconn.Explain(err)
+	}
 	s.outage.begin(err)
 	s.Waits.setCause(s.stream, err)
 }

@@ -93,7 +93,7 @@ func (w *simWorld) check(all bool) string {
 	}
 	w.checked = state
 	asOf := w.asOfsLocked()
-	shared := map[simCell]simBounds{}
+	shared, overflows := map[simCell]simBounds{}, map[simCell]simBounds{}
 	for _, m := range w.messages {
 		if problem := w.checkWays(m, now, all, asOf); problem != "" {
 			return problem
@@ -122,6 +122,18 @@ func (w *simWorld) check(all bool) string {
 					continue
 				}
 				have := w.count(c)
+				if have == 0 && w.isBounded(h) {
+					if o := w.overflowOf(h); w.holds(c.tier, simHit{at: h.at}, now) { // without jitter: none of the hits has lapsed
+						at := w.place(o, c.tier, w.layout.Tiers[c.tier])
+						b := overflows[at]
+						if b.upper += h.n; due {
+							b.lower += h.n
+							w.refused[h.counter] = h.at
+						}
+						overflows[at] = b
+					}
+					continue
+				}
 				if have == h.n || have == 0 && (!due || w.foreignKeys[c.key] || w.foreignKeys[w.logKey(h)]) {
 					continue
 				}
@@ -143,6 +155,15 @@ func (w *simWorld) check(all bool) string {
 	for c, b := range shared {
 		if have := w.count(c); have < b.lower || have > b.upper {
 			return fmt.Sprintf("field %s of %s has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
+		}
+	}
+	for c, b := range overflows {
+		have := w.count(c)
+		if have > 0 {
+			simOverflows.Add(1)
+		}
+		if have < b.lower || have > b.upper {
+			return fmt.Sprintf("field %s of %s, an overflow, has %d, want %d to %d (all %v)", c.field, c.key, have, b.lower, b.upper, all)
 		}
 	}
 	if w.holdProblem != "" {
@@ -403,7 +424,8 @@ func (w *simWorld) summaryKey(shard string, t window.Tier, number int64) string 
 }
 
 // checkAllHits: the sum of all hits has what the counters of its shard have counted together, erased ones
-// included, for as long as its hash is there. If something else has written to a key, it has more.
+// included, without excluded hits, for as long as its hash is there. If something else has written to a key,
+// it has more.
 func (w *simWorld) checkAllHits(now int64) string {
 	if len(w.foreignKeys) > 0 {
 		return ""
@@ -415,7 +437,7 @@ func (w *simWorld) checkAllHits(now int64) string {
 				continue
 			}
 			seen[c] = true
-			sums[w.place(simHit{shard: h.shard, at: h.at}, c.tier, w.layout.Tiers[c.tier])] += w.count(c)
+			sums[w.place(simHit{shard: h.shard, at: h.at}, c.tier, w.layout.Tiers[c.tier])] += w.count(c) % simExcluded
 		}
 	}
 	for _, m := range slices.Concat(w.messages, w.ended) {
@@ -423,6 +445,13 @@ func (w *simWorld) checkAllHits(now int64) string {
 			add(h)
 			for _, name := range h.names {
 				add(name)
+			}
+			if w.isBounded(h) {
+				o := w.overflowOf(h)
+				for i, t := range w.layout.Tiers {
+					o.cells = append(o.cells, w.place(o, i, t))
+				}
+				add(o)
 			}
 		}
 		for _, way := range m.ways {
@@ -462,6 +491,9 @@ func (w *simWorld) checkTop() string {
 	for _, counter := range page.Counters {
 		asked[counter] = true
 	}
+	for counter := range w.refused {
+		asked[counter] = true
+	}
 	listed := map[string]window.Answer{}
 	for _, c := range top.Counters {
 		listed[c.Counter] = c.Answer
@@ -485,12 +517,24 @@ func (w *simWorld) checkTop() string {
 		} else if !ok && a.Upper > top.Floor && names[i] != window.AllHits {
 			return fmt.Sprintf("%s has %+v and is not listed: %+v", names[i], a, top)
 		}
-		if names[i] != window.AllHits && slices.Contains(page.Counters, names[i]) != (a.Upper > 0) {
+		has := a.Upper > 0
+		if a.Overflow != "" {
+			_, own := inRange(counted[names[i]], a.Range)
+			has = own > 0
+		}
+		if names[i] != window.AllHits && slices.Contains(page.Counters, names[i]) != has {
 			return fmt.Sprintf("%s has %+v; the names are %q, next %q", names[i], a, page.Counters, page.Next)
 		}
 	}
 	for i, a := range answers.Answers {
-		if lower, upper := inRange(counted[names[i]], a.Range); a.Lower != lower || a.Upper != upper {
+		lower, upper := inRange(counted[names[i]], a.Range)
+		if a.Overflow != "" {
+			_, more := inRange(counted[a.Overflow], a.Range)
+			upper += more
+		} else if at := w.refused[names[i]]; at >= a.Range.From && at < a.Range.To && !w.plan.needsPerson() {
+			return fmt.Sprintf("%s has %+v, and hits at %d that are in an overflow", names[i], a, at)
+		}
+		if a.Lower != lower || a.Upper != upper {
 			return fmt.Sprintf("%s has %+v; its cells have %d to %d hits", names[i], a, lower, upper)
 		}
 	}
@@ -568,6 +612,9 @@ func (w *simWorld) ask(healed int64) string {
 	for _, m := range w.messages {
 		for _, h := range m.hits {
 			unheard := func(c simCell) bool { return w.isUnheard(h, c) }
+			if w.isBounded(h) {
+				continue // its hits may be in the overflow
+			}
 			if m.foreign && (m.id < w.unreported || slices.ContainsFunc(h.cells, unheard)) {
 				continue // counted into a foreign key, and the reply was lost, or a crash came before the report
 			}

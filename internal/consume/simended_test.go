@@ -115,7 +115,7 @@ func (w *simWorld) haveEnded() bool {
 	defer w.redis.mu.Unlock()
 	if list := w.redis.get(simNamespace + ":streams"); list != nil {
 		for _, f := range list.fields {
-			if _, err := strconv.ParseInt(f.value, 10, 64); err != nil && f.name != simName {
+			if _, err := strconv.ParseInt(f.value, 10, 64); err != nil && f.name != simName && f.name[0] != '.' {
 				return false
 			}
 		}

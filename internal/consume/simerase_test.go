@@ -82,7 +82,7 @@ func (r *simRedis) erasing(queued [][]string) {
 // erase lets production code erase counters that get more hits, or have just got some, or all.
 func (w *simWorld) erase(e simEvent) {
 	var counters []string
-	prefix := [...]string{"shared", "", "m", "shared"}[e.n%4]
+	prefix := [...]string{"shared", "", w.named("m"), "shared"}[e.n%4]
 	if e.n%4 == 3 {
 		prefix, counters = "", []string{"shared0", "shared1", "nobody"}
 		for _, m := range w.messages[max(0, len(w.messages)-3):] {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/window"
 	"tallyroll/internal/window/schema"
 )
 
@@ -24,6 +25,10 @@ type simLogs struct {
 func (w *simWorld) store(client *redis.Client) *schema.Store {
 	s := schema.NewStore(client, simNamespace)
 	s.MaxLogBytes = w.plan.logBytes
+	if w.plan.bound > 0 { // workers may have other bounds
+		s.Bounds = window.NameBounds{{Prefix: simBounded, Max: w.plan.bound * (1 + w.stores%3)}}
+		w.stores++
+	}
 	return s
 }
 

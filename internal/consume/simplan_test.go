@@ -34,6 +34,8 @@ type simPlan struct {
 	begin       uint64 // first_seq of the stream
 	gaps        bool   // its sequences have gaps that were no messages
 	limit       int    // of its messages; 0 for none
+	bound       int    // of names, see simBounded; 0 for none
+	excluded    bool   // some hits are left out of the sum of all hits
 	declared    int    // the number of events after which an operator declares that nothing is missing
 }
 
@@ -176,7 +178,8 @@ func drawPlan(t *rapid.T) simPlan {
 		begin:       rapid.SampledFrom([]uint64{1, 1, 1000}).Draw(t, "begin"),
 		gaps:        rapid.IntRange(0, 3).Draw(t, "gaps") == 3,
 		limit:       rapid.SampledFrom([]int{0, 0, 3, 10}).Draw(t, "limit"),
-	}
+		excluded:    rapid.Bool().Draw(t, "excluded"),
+	}.drawBound(t)
 }
 
 // simLosses are the events after which a worker may stand still until a person purges the stream: it does not
@@ -193,8 +196,8 @@ func (p simPlan) needsPerson() bool {
 
 func (p simPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, logs of %d bytes, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v, at most %d messages\n",
-		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.logBytes, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps, p.limit)
+	fmt.Fprintf(&b, "tiers %s, unique tiers %s, hashes of %d cells, logs of %d bytes, %d shards, %d commands, flush %s, ahead %s, latency %s, begins at %s, %d workers, rules %d, clustered %v, rewrites %v, hurried %v, loads of %d bytes, late %v, declared after %d events, first_seq %d, gaps %v, at most %d messages, %d names, excluded %v\n",
+		p.tiers, cmp.Or(p.uniqueTiers, "off"), p.epochCells, p.logBytes, p.shards, p.maxCommands, p.flush, p.maxAhead, p.latency, p.offset, p.workers, p.rules, p.clustered, p.rewrites, p.hurried, p.maxLoad, p.late, p.declared, p.begin, p.gaps, p.limit, p.bound, p.excluded)
 	at := p.offset
 	for _, e := range p.events {
 		at += e.after

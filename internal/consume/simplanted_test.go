@@ -52,7 +52,7 @@ var plantedBugs = []plantedBug{
 	{"an erasure does not watch the cursors", []plantedEdit{
 		{"window/erase/erase.go", "e.store.Client.Watch(ctx, e.watch, func", "e.store.Client.Watch(ctx, e.watch[:1], func"}}},
 	{"a hash expires a window too early", []plantedEdit{
-		{"window/epoch.go", "return (end + t.Window.Milliseconds() + t.Grace()", "return (end + t.Grace()"}}},
+		{"window/epoch.go", "FloorDiv(end+t.Window.Milliseconds()+t.Grace()", "FloorDiv(end+t.Grace()"}}},
 	{"the epoch is no part of a hash's name", []plantedEdit{
 		{"window/schema/keys.go", "append(out, ':'), h.Epoch, 10)", "append(out, ':'), 0*h.Epoch, 10)"}}},
 
@@ -96,11 +96,23 @@ var plantedBugs = []plantedBug{
 
 	// The sum of all hits.
 	{"the sum of all hits lacks the share of a part", []plantedEdit{
-		{"window/split.go", "	for _, h := range c.slots {\n		s.add(&s.Counters[0]", "	for _, h := range c.slots[:0] {\n		s.add(&s.Counters[0]"}}},
+		{"window/split.go", "		if h.slot&excluded == 0 {", "		if false {"}}},
+	{"a part adds excluded hits to the sum of all hits", []plantedEdit{
+		{"window/split.go", "		if h.slot&excluded == 0 {", "		if true {"}}},
 	{"the sum of all hits is added outside of the transaction", []plantedEdit{
 		{"window/commit/transact.go", "	\"errors\"\n", "	\"errors\"\n	\"strconv\"\n	\"strings\"\n"},
 		{"window/commit/transact.go", "		inc := &changes.increments[i]\n", "		inc := &changes.increments[i]\n		if strings.HasSuffix(inc.key, \":\") {\n			continue\n		}\n"},
 		{"window/commit/transact.go", "	// EXEC has run. Any error from here on", "	for _, inc := range w.changes.increments {\n		if strings.HasSuffix(inc.key, \":\") {\n			w.store.Client.HIncrBy(ctx, inc.key, strconv.FormatInt(inc.field, 10), inc.n)\n			if inc.deadline > 0 {\n				w.store.Client.ExpireAt(ctx, inc.key, time.Unix(inc.deadline, 0))\n			}\n		}\n	}\n		// EXEC has run. Any error from here on"}}},
+
+	// Names without room.
+	{"hits of a name without room stay on its counter, too", []plantedEdit{
+		{"window/overflow.go", "		c.slots, c.Extras = nil, nil\n", "		c.Extras = nil\n"}}},
+	{"unique values of a name without room are dropped", []plantedEdit{
+		{"window/overflow.go", "				s.moveUniques(to, &c.Extras.Uniques[k])", "				_ = k"}}},
+	{"names overflow before their prefix is listed", []plantedEdit{
+		{"window/commit/overflow.go", "	if !w.store.Overflows.IsListed(u.bound, clock) {", "	if clock.IsZero() {"}}},
+	{"names overflow before a commit is divided", []plantedEdit{
+		{"consume/commit.go", "	w.Place(cells)\n", "	w.Place(cells)\n	var without []int\n	for i := range cells.Counters {\n		if _, ok := c.Store.Bounds.Of(cells.Layout, &cells.Counters[i]); ok && cells.Counters[i].CounterHash&(1<<40) == 0 {\n			without = append(without, i)\n		}\n	}\n	if len(without) > 0 {\n		cells.MoveHits(without, cells.Layout.Overflow(c.Store.Bounds[0].Prefix, shard))\n	}\n"}}},
 
 	// Registers of unique cells.
 	{"a writer trusts registers that the writer before it has raised", []plantedEdit{

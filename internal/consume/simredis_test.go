@@ -721,7 +721,7 @@ func (r *simRedis) execute(args []string, out []byte) []byte {
 		if fields != nil {
 			return append(out, wrongType...)
 		}
-	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hvals", "hincrby", "zadd", "zrem", "zscore", "zrangebylex":
+	case "hset", "hget", "hmget", "hkeys", "hdel", "hgetall", "hvals", "hincrby", "zadd", "zrem", "zscore", "zlexcount", "zrangebylex":
 		if e != nil && fields == nil {
 			return append(out, wrongType...)
 		}
@@ -953,6 +953,14 @@ func (r *simRedis) execute(args []string, out []byte) []byte {
 		changed.set(args[2], strconv.FormatInt(have+by, 10))
 		r.put(args[1], changed)
 		return appendInteger(out, have+by)
+	case "zlexcount": // [min (max
+		n := int64(0)
+		for _, f := range fields {
+			if f.name >= args[2][1:] && f.name < args[3][1:] {
+				n++
+			}
+		}
+		return appendInteger(out, n)
 	case "zrangebylex": // [min or (min, (max, LIMIT 0 n
 		var found []simField
 		most, err := strconv.Atoi(args[6])

@@ -55,6 +55,28 @@ var stories = map[string]simPlan{
 			{kind: "publish", n: 15, worker: 1, after: 1100 * simTick},
 		},
 	},
+	// Redis had forgotten a stream when an operator declared that nothing is missing. The stream got a message,
+	// and was replaced before a worker read it.
+	"a declaration, and then a stream of which no cursor is left is replaced": {
+		tiers: "1s/4s,4s/60s", logBytes: 9, shards: 3, maxCommands: 9, flush: 50 * simTick, maxAhead: time.Second, latency: simTick, workers: 2, rules: 1, clustered: true, hurried: true, late: true, declared: 12,
+		events: []simEvent{
+			{kind: "another stream ends", n: 1, d: 9 * time.Second, after: 1100 * simTick},
+			{kind: "look held up", worker: 2, d: 100 * simTick},
+			{kind: "roll back, claims stay", worker: 2, n: 4},
+			{kind: "late request", worker: 1, n: 1, d: 9 * time.Second, after: simTick},
+			{kind: "publish", worker: 1, n: 1, after: 40 * simTick},
+			{kind: "publish", worker: 1, n: 6, after: simTick},
+			{kind: "wait", d: 100 * simTick, after: simTick},
+			{kind: "another stream ends", worker: 2, n: 5, after: 400 * simTick},
+			{kind: "publish", worker: 1, n: 1, after: 40 * simTick},
+			{kind: "publish", worker: 1, n: 4},
+			{kind: "roll back, claims stay", n: 3, after: 7 * simTick},
+			{kind: "cut before", n: 3, after: 400 * simTick},
+			{kind: "publish", n: 8, after: 150 * simTick},
+			{kind: "foreign cells", worker: 2, n: 11, d: 700 * simTick},
+			{kind: "stream recreated", worker: 2, n: 7, d: 9 * time.Second},
+		},
+	},
 	// The place after the first roll-back was looked for when the second one had left no message: it had no
 	// time, so the next sessions had nothing to compare, and took new messages for applied ones.
 	"a stream is rolled back to nothing while a roll-back is judged": {

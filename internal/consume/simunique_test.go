@@ -85,6 +85,11 @@ func (w *simWorld) checkUniques(m *simMessage, h simHit, due bool, now int64) st
 			continue
 		}
 		counted := slices.ContainsFunc(h.cells, func(c simCell) bool { return !h.shared && w.holds(c.tier, h, now) && w.count(c) > 0 })
+		if w.isBounded(h) && !counted {
+			if o, alive := w.overflowRegister(h, r, now); !alive || w.isRaised(m, o) {
+				continue
+			}
+		}
 		if due || counted {
 			return fmt.Sprintf("%s: register %d of %s of %s is not raised to %d (due %v, counted %v, fate %d)",
 				m, r.register.Index(), h.counter, r.key, r.register.Rank(), due, counted, m.fate)
@@ -121,6 +126,10 @@ func (w *simWorld) noteRegisters() {
 	note := func(h simHit) {
 		for _, r := range h.uniques {
 			w.uniqueCell(r.key).registers[strconv.Itoa(int(r.register))] = true
+			if w.isBounded(h) {
+				o, _ := w.overflowRegister(h, r, 0)
+				w.uniqueCell(o.key).registers[strconv.Itoa(int(r.register))] = true
+			}
 		}
 	}
 	for ; w.noted < len(w.messages); w.noted++ {

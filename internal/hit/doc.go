@@ -32,6 +32,7 @@
 //     counts as the time stored.
 //   - unique, a string that CheckUnique accepts, such as a visitor: unique values are counted per counter,
 //     in addition to the hits. Errors do not contain the value.
+//   - all, true or false: whether the sum of all hits has the hit; by default true.
 //   - The Mistakes of Fields, such as count, are refused, because the hit would count wrongly.
 //   - Other fields are skipped. They must be JSON, but their names and strings need not be UTF-8.
 //

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the hit's object, unchecked, without an n of 1, a ts of NoTime, and a nil unique.
+// AppendJSON appends the hit's object, unchecked, without an n of 1, a ts of NoTime, a nil unique, and all if
+// it is true.
 func (h Hit) AppendJSON(b []byte) []byte {
 	b = append(b, `{"key":`...)
 	b = appendString(b, h.Counter)
@@ -20,6 +21,9 @@ func (h Hit) AppendJSON(b []byte) []byte {
 	if h.Unique != nil {
 		b = append(b, `,"unique":`...)
 		b = appendString(b, h.Unique)
+	}
+	if h.Excluded {
+		b = append(b, `,"all":false`...)
 	}
 	return append(b, '}')
 }

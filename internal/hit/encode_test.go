@@ -15,6 +15,8 @@ func TestAppendedJSONIsThatOfEncodingJSON(t *testing.T) {
 			Counter: []byte(rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune(`"\/<>&`+"\x00\x1f\x7f\u2028\ufffd\U0001f600a")))).Draw(t, "key")),
 			N:       rapid.Int64Range(1, MaxN).Draw(t, "n"),
 			At:      rapid.OneOf(rapid.Just(int64(NoTime)), rapid.Int64Range(MinTime, MaxTime)).Draw(t, "ts"),
+
+			Excluded: rapid.Bool().Draw(t, "excluded"),
 		}
 		body := h.AppendJSON(nil)
 		var got map[string]any
@@ -27,6 +29,9 @@ func TestAppendedJSONIsThatOfEncodingJSON(t *testing.T) {
 		}
 		if h.At != NoTime {
 			want["ts"] = json.Number(jsonInt(h.At))
+		}
+		if h.Excluded {
+			want["all"] = false
 		}
 		require.Len(t, got, len(want), body)
 		for k, v := range want {

@@ -21,6 +21,8 @@ var Fields = []Field{
 		"integer string", MinTime, MaxTime, []string{"time", "timestamp"}},
 	{"unique", "Whom or what the hit is of, such as a visitor, to count unique values: " +
 		"1 to 512 bytes of UTF-8.", "string", 1, MaxUnique, []string{"Unique", "uniques", "uniq"}},
+	{"all", "false leaves the hit out of the sum of all hits. Default: true.", "boolean", 0, 0,
+		[]string{"All"}},
 }
 
 // rightNames has the names of fields by the mistakes for them.

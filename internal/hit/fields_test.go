@@ -18,6 +18,8 @@ func valuesOf(f Field) map[string]bool {
 		switch {
 		case kind == "integer":
 			out[fmt.Sprint(f.Least)], out[fmt.Sprint(f.Least-1)], out[fmt.Sprint(f.Most)], out[fmt.Sprint(f.Most+1)] = true, false, true, false
+		case kind == "boolean":
+			out["true"], out["false"] = true, true
 		case f.Types != "string": // a time
 			for at, ok := range map[int64]bool{f.Least: true, f.Most: true} {
 				out[fmt.Sprintf("%q", time.UnixMilli(at).UTC().Format(time.RFC3339Nano))] = ok
@@ -86,10 +88,10 @@ func TestPagesHaveTheFields(t *testing.T) {
 	payloads := table("payloads.md", "All fields are optional.\n")
 	require.Len(t, payloads, len(Fields))
 	rules := table("rules.md", "| `count` | list of counters | required |\n")
-	bounds := map[string]string{"key": "1 to 512 bytes", "n": "1 to 2⁴⁰", "ts": "1 to 9999", "unique": "1 to 512 bytes"}
+	bounds := map[string]string{"key": "1 to 512 bytes", "n": "1 to 2⁴⁰", "ts": "1 to 9999", "unique": "1 to 512 bytes", "all": "`true` or `false`"}
 	for _, f := range Fields {
 		require.Contains(t, payloads[f.Name], bounds[f.Name], f.Name)
-		if f.Name != "ts" { // of a rule, not of its counters
+		if f.Name != "ts" && f.Name != "all" { // of a rule, not of its counters; and of no rule
 			require.NotEmpty(t, rules[f.Name], f.Name)
 		}
 	}

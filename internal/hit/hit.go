@@ -25,6 +25,8 @@ type Hit struct {
 	At      int64  // Unix milliseconds, or NoTime
 	Hash    uint64 // of the counter, as Limits.Place returns it; 0 in a producer's hits
 	Unique  []byte // the value that is counted once, such as a visitor; nil without one. Never log it.
+
+	Excluded bool // from the sum of all hits
 }
 
 // MaxUnique is the longest unique value, in bytes.
@@ -108,7 +110,7 @@ type Reason string
 
 const (
 	BadJSON   Reason = "bad_json"   // not an object
-	BadField  Reason = "bad_field"  // it has a field that is a mistake for another
+	BadField  Reason = "bad_field"  // a field is a mistake for another, or all is not true or false
 	BadKey    Reason = "bad_key"    // no counter can have the name
 	BadCount  Reason = "bad_count"  // n is not an integer from 1 to MaxN
 	BadTime   Reason = "bad_time"   // ts is not a time, or outside the years 1 to 9999

@@ -23,6 +23,7 @@ type object struct {
 	hasKey  bool
 	n, at   int64
 	unique  []byte   // points into names; nil without one
+	all     bool     // the hit is in the sum of all hits
 	refusal *Refusal // of the first bad field
 }
 
@@ -37,7 +38,7 @@ func (o *object) clearNames() { o.names = o.names[:0] }
 
 // reset clears the previous object. at is the time of an object without ts.
 func (o *object) reset(at int64) {
-	o.key, o.hasKey, o.n, o.at, o.unique, o.refusal = nil, false, 1, at, nil, nil
+	o.key, o.hasKey, o.n, o.at, o.unique, o.all, o.refusal = nil, false, 1, at, nil, true, nil
 }
 
 func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
@@ -49,9 +50,9 @@ func (o *object) read(h *Hit, raw []byte, subject string, at int64) *Refusal {
 }
 
 // readPlain reads an object in the form of nearly all producers, many times faster than a JSON decoder: the
-// fields key, n, ts and unique, at most once, strings of printable ASCII without escapes, numbers without
-// sign, and no white space but a space after a colon or comma. For other objects it returns false, and o is
-// undefined.
+// fields key, n, ts, unique, and all if it is false, at most once, strings of printable ASCII without
+// escapes, numbers without sign, and no white space but a space after a colon or comma. For other objects it
+// returns false, and o is undefined.
 func (o *object) readPlain(raw []byte) bool {
 	var hasN, hasTS bool
 	for i := 1; len(raw) > 1 && raw[0] == '{'; i++ {
@@ -86,6 +87,12 @@ func (o *object) readPlain(raw []byte) bool {
 			o.names = append(o.names, raw[i+1:end]...)
 			o.unique = o.names[start:len(o.names):len(o.names)]
 			i = end + 1
+		case hasPrefix(rest, `"all":`) && o.all:
+			i = pastSpace(raw, i+len(`"all":`))
+			if !hasPrefix(raw[i:], "false") {
+				return false
+			}
+			o.all, i = false, i+len("false")
 		default:
 			return false
 		}
@@ -177,7 +184,7 @@ func (o *object) fill(h *Hit, subject string) *Refusal {
 	if err := CheckTime(o.at); err != nil && o.at != NoTime {
 		return &Refusal{BadTime, err.Error()}
 	}
-	h.Counter, h.N, h.At, h.Unique = counter, o.n, o.at, o.unique
+	h.Counter, h.N, h.At, h.Unique, h.Excluded = counter, o.n, o.at, o.unique, !o.all
 	return nil
 }
 
@@ -191,6 +198,8 @@ func (o *object) readField(j *jx.Decoder, name []byte) error {
 		return o.readTS(j)
 	case "unique":
 		return o.readUnique(j)
+	case "all":
+		return o.readAll(j)
 	}
 	if right := rightNames[string(name)]; right != "" {
 		return o.refuseMistake(j, name, right)
@@ -224,6 +233,15 @@ func (o *object) readUnique(j *jx.Decoder) (err error) {
 		o.refuse(BadUnique, "unique: "+wrong.Error())
 	}
 	return nil
+}
+
+func (o *object) readAll(j *jx.Decoder) (err error) {
+	if j.Next() != jx.Bool {
+		o.refuse(BadField, "all must be true or false")
+		return j.Skip()
+	}
+	o.all, err = j.Bool()
+	return err
 }
 
 func (o *object) readN(j *jx.Decoder) error {

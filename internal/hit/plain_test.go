@@ -19,8 +19,8 @@ func checkPlain(t interface{ Fatalf(string, ...any) }, raw []byte) (plain bool) 
 	var h, want Hit
 	got := short.fill(&h, "subject")
 	refused := long.readAny(&want, raw, "subject", 5)
-	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At || string(h.Unique) != string(want.Unique) || (h.Unique == nil) != (want.Unique == nil) {
-		t.Fatalf("%q is %s, %d at %d (%v), and as JSON %s, %d at %d (%v)", raw, h.Counter, h.N, h.At, got, want.Counter, want.N, want.At, refused)
+	if !reflect.DeepEqual(got, refused) || string(h.Counter) != string(want.Counter) || h.N != want.N || h.At != want.At || string(h.Unique) != string(want.Unique) || (h.Unique == nil) != (want.Unique == nil) || h.Excluded != want.Excluded {
+		t.Fatalf("%q is %+v (%v), and as JSON %+v (%v)", raw, h, got, want, refused)
 	}
 	return true
 }
@@ -32,6 +32,7 @@ var plainSeeds = []string{
 	`{"key":"a","unique":"u-17"}`, `{"unique":"u-17","key":"a","n":3}`, `{"unique":"u-17"}`, `{"key":"a","unique":"x","unique":"y"}`, `{"key":"a","unique":""}`, `{"key":"a","unique":null}`, `{"key":"a","unique":17}`,
 	`{"key":"a","unique":"\u0061"}`, `{"key":"a","unique":"ä"}`, `{"key":"a","unique":"\ud83d"}`, `{"key":"a","unique": "x" }`, `{"key":"a","Unique":"x"}`, `{"key":"a","uniq":"x"}`,
 	`{"key":"a","unique":"` + strings.Repeat("x", MaxUnique) + `"}`, `{"key":"a","unique":"` + strings.Repeat("x", MaxUnique+1) + `"}`,
+	`{"key":"a","all":false}`, `{"all": false,"n":2}`, `{"key":"a","all":true}`, `{"all":false,"all":true}`, `{"all":true,"all":false}`, `{"all":falsey}`, `{"all":fals}`, `{"all":`, `{"all":0}`, `{"all":"false"}`, `{"All":false}`,
 }
 
 // Each seed means the same on both ways.
@@ -64,6 +65,9 @@ func TestShortWayReadsWhatProducersWrite(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "with unique") {
 			raw += fmt.Sprintf(`,"unique":%s"%s"`, space.Draw(t, "space"), rapid.StringMatching(`[ -!#-\[\]-~]{1,20}`).Draw(t, "unique"))
+		}
+		if rapid.Bool().Draw(t, "excluded") {
+			raw += fmt.Sprintf(`,"all":%sfalse`, space.Draw(t, "space"))
 		}
 		if !checkPlain(t, []byte(raw+"}")) {
 			t.Fatalf("%s} takes the long way", raw)

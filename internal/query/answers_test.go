@@ -148,11 +148,11 @@ func (r *recordedReader) Names(ctx context.Context, q read.NamesQuestion) (read.
 	return out, err
 }
 
-func (r *recordedReader) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
+func (r *recordedReader) Top(ctx context.Context, asked window.Span, limit int, prefixes ...string) (read.Top, error) {
 	out, err := r.FakeReader.Top(ctx, asked, limit)
 	if err == nil {
 		out.CountingSince = answer.SinceExample.Add(time.Millisecond).UnixMilli()
-		out.Counters = append(out.Counters, read.TopCounter{Counter: "<b>&\u2028"})
+		out.Counters = append(out.Counters, read.TopCounter{Counter: "<b>&\u2028", Answer: window.Answer{Estimate: window.Estimate{Total: 1, Upper: 1}}})
 	}
 	return out, err
 }

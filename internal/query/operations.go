@@ -207,7 +207,8 @@ func (q *questions) registerTop(a *api.API) {
 			"most hits that a counter outside the list can have. " +
 			"Even a list with fewer counters than limit can lack counters with at most floor hits. With group it " +
 			"lists groups of counters, whose totals are sums; " +
-			"with a prefix alone, the counters that begin with it. " +
+			"with a prefix alone, the counters that begin with it. Beyond QUERY_MAX_SUM counters, groups are sums of " +
+			"the largest ones, and upper and floor are null. " +
 			"As CSV it is a table with a row per counter or group.",
 		Responses: tableResponse("The list, as of now.", list, answer.TopExample(),
 			"key,total,lower,upper\napi-1,1234,1229,1241\n/cart,311,309,312\n"),

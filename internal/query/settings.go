@@ -38,7 +38,7 @@ type Settings struct {
 
 	MaxUniqueCells int64 `env:"QUERY_MAX_UNIQUE_CELLS" envDefault:"100000" help:"most cells of uniques that one request reads, each as often as a bound needs it; one of 2,000 unique values or more costs Redis 39 µs, a smaller one a few"`
 
-	MaxSum int `env:"QUERY_MAX_SUM" envDefault:"1000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window, and a total two more for its name"`
+	MaxSum int `env:"QUERY_MAX_SUM" envDefault:"10000" help:"most counters that an answer adds up over a prefix or by groups; each costs Redis up to two hash reads per window; /v1/top lists the largest of any number"`
 
 	MaxProbe   int `env:"QUERY_MAX_PROBE" envDefault:"500" help:"most totals (counter and window) in one answer of /probe; each is four series in Prometheus"`
 	MaxExports int `env:"QUERY_MAX_EXPORTS" envDefault:"2" help:"most exports (/v1/export) under way at once, half of them of one token, or without tokens of one address; each keeps Redis busy for as long as its client reads fast enough"`

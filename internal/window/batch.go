@@ -22,11 +22,16 @@ type Batch struct {
 
 // timeSlot is the longest time within one cell of each tier that still held a hit's time when it was stored.
 // So a slot of hits weeks late is a cell of the coarsest tier, and a counter has about as many slots as
-// cells, whatever the times. The lower bits are these tiers (bit i: tier i), the others the slot's beginning
-// in Unix milliseconds. Later slots are larger.
+// cells, whatever the times. The lower bits are these tiers (bit i: tier i), and whether AllHits leaves the
+// hits out (excluded); the others are the slot's beginning in Unix milliseconds. Later slots are larger.
 type timeSlot int64
 
-func (t timeSlot) Begins() int64 { return int64(t >> maxTiers) }
+const (
+	excluded timeSlot = 1 << maxTiers
+	slotBits          = maxTiers + 1 // below the beginning
+)
+
+func (t timeSlot) Begins() int64 { return int64(t >> slotBits) }
 
 func (t timeSlot) IsIn(tier int) bool { return t>>tier&1 != 0 }
 
@@ -58,7 +63,7 @@ func (k *kind) slotOf(counterHash uint64, at, stored int64) timeSlot {
 		held = k.heldBy(counterHash, at, stored)
 	}
 	length := k.lengths[held]
-	return timeSlot(FloorDiv(at, length)*length<<maxTiers | int64(held))
+	return timeSlot(FloorDiv(at, length)*length<<slotBits | int64(held))
 }
 
 // heldBy returns a bit set of the tiers that still held the moment at when the hit was stored.
@@ -81,9 +86,12 @@ type ShardBatch struct {
 	commands int
 	inexact  bool                 // commands may be fewer: see note
 	Segments map[Segment]struct{} // that its hits are in
+	noted    [maxTiers]noted      // the last segment of each tier that noteSegment has added
 	names    map[int64]struct{}   // the sets of names that its hits belong to; see Tier.NamesOf
+	cells    []CellHits           // scratch
 	extras   bool                 // a counter has some
 	placed   bool                 // see Place
+	Bounded  bool                 // its writer has moved the hits of names without room, see MoveHits
 
 	NamesTier Tier // see Layout.NamesTier
 }
@@ -155,14 +163,19 @@ func (b *Batch) Reset() {
 			}
 			s.Counters[i].Extras = nil
 		}
-		s.extras, s.placed = false, false
+		s.extras, s.placed, s.Bounded, s.end = false, false, false, 0
 		s.Counters = s.Counters[:0]
 		clear(s.index)
-		clear(s.Segments)
-		clear(s.names)
-		s.hits, s.end, s.commands, s.inexact = 0, 0, 0, false
+		s.resetCounts()
 	}
 	b.bytes = 0
+}
+
+// resetCounts forgets what count has counted.
+func (s *ShardBatch) resetCounts() {
+	s.hits, s.commands, s.inexact, s.noted = 0, 0, false, [maxTiers]noted{}
+	clear(s.Segments)
+	clear(s.names)
 }
 
 // Memory of a batch, including the spare capacity of its slices and maps.
@@ -211,14 +224,24 @@ func (l Layout) CommandsPerHit(isUnique bool) int {
 // Add counts n hits of a counter (with its HashCounter) at the moment at in each tier that still held that
 // moment when the hit was stored. Moments are Unix milliseconds.
 func (b *Batch) Add(counter []byte, counterHash uint64, at, stored, n int64) {
+	b.addHits(counter, counterHash, b.hits.slotOf(counterHash, at, stored), at, n)
+}
+
+// AddExcluded is Add for hits that AllHits leaves out.
+func (b *Batch) AddExcluded(counter []byte, counterHash uint64, at, stored, n int64) {
+	b.addHits(counter, counterHash, b.hits.slotOf(counterHash, at, stored)|excluded, at, n)
+}
+
+func (b *Batch) addHits(counter []byte, counterHash uint64, slot timeSlot, at, n int64) {
 	s := &b.shards[b.layout.ShardOf(counterHash)]
 	s.hits += n
 	s.end = max(s.end, at+1)
-	slot := b.hits.slotOf(counterHash, at, stored)
 	if len(s.Counters) == 0 {
 		s.counter(nil, HashCounter(nil))
 	}
-	b.bytes += s.add(&s.Counters[0], slot, n) // AllHits, which needs no search because it is the first
+	if slot&excluded == 0 {
+		b.bytes += s.add(&s.Counters[0], slot, n) // AllHits, which needs no search because it is the first
+	}
 	b.bytes += s.add(s.counter(counter, counterHash), slot, n)
 }
 
@@ -287,9 +310,8 @@ func (s *ShardBatch) extrasOf(c *CounterHits) *extras {
 	return c.Extras
 }
 
-// AddUnique is Add for hits with a unique value; r is the value's register.
-func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored, n int64, r unique.Register) {
-	b.Add(counter, counterHash, at, stored, n)
+// AddUnique counts the unique value of hits, whose register is r, after Add or AddExcluded.
+func (b *Batch) AddUnique(counter []byte, counterHash uint64, at, stored int64, r unique.Register) {
 	slot := b.uniques.slotOf(counterHash, at, stored)
 	if slot.tiers() == 0 {
 		return
@@ -435,12 +457,24 @@ func (s *ShardBatch) note(c *CounterHits, before []slotHits, added timeSlot) {
 	}
 }
 
+// noted is the number of a segment; the zero value: no segment.
+type noted struct {
+	number int64
+	exists bool
+}
+
 func (s *ShardBatch) noteSegment(tier int, cell int64) {
-	if s.Layout.HasSummaries(tier) {
-		before := len(s.Segments)
-		s.Segments[Segment{tier, s.Layout.Tiers[tier].SegmentOf(cell)}] = struct{}{}
-		s.commands += len(s.Segments) - before
+	if !s.Layout.HasSummaries(tier) {
+		return
 	}
+	segment := noted{s.Layout.Tiers[tier].SegmentOf(cell), true}
+	if s.noted[tier] == segment { // as that of most cells
+		return
+	}
+	s.noted[tier] = segment
+	before := len(s.Segments)
+	s.Segments[Segment{tier, segment.number}] = struct{}{}
+	s.commands += len(s.Segments) - before
 }
 
 // noteNames counts the commands for the name of a counter with hits in an epoch of NamesTier.

@@ -47,7 +47,8 @@ func TestLateHitsShareASlot(t *testing.T) {
 	const stored, hour = 1_763_683_200_000, 3_600_000
 	for i := range int64(3600) {
 		at := stored - 20*24*hour + (i*7919%3600)*1000 // in no order
-		b.AddUnique(name, HashCounter(name), at, stored, 1, unique.Of([]byte("visitor")))
+		b.Add(name, HashCounter(name), at, stored, 1)
+		b.AddUnique(name, HashCounter(name), at, stored, unique.Of([]byte("visitor")))
 	}
 	// Two, since the hits are in AllHits, too.
 	if want := len(name) + 2*(counterBytes+slotBytes) + sketchBytes + 4*4; b.Bytes() > want {

@@ -64,7 +64,7 @@ func (t Tier) EpochAt(milli int64) int64 { return FloorDiv(milli, t.EpochMillis(
 func (t Tier) Deadline(epoch int64, counterHash uint64) int64 {
 	end := (epoch + 1) * t.EpochMillis()
 	jitter := int64((counterHash >> 32) * uint64(longestJitter(t)) >> 32)
-	return (end + t.Window.Milliseconds() + t.Grace() + jitter + 999) / 1000
+	return FloorDiv(end+t.Window.Milliseconds()+t.Grace()+jitter+999, 1000)
 }
 
 // longestJitter is in milliseconds.

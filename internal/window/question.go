@@ -12,6 +12,8 @@ import (
 type Question struct {
 	Counter string // or AllHits
 	Span    Span
+	// Part means that the counter is a part of a sum, whose overflow counters its caller asks for.
+	Part bool
 }
 
 // Answer is an estimate, and the facts that it rests on.
@@ -23,6 +25,9 @@ type Answer struct {
 	// CountingSince is when counting began (Unix milliseconds; 0 if unknown). If an answer is incomplete
 	// although it begins later, hits were lost.
 	CountingSince int64
+	// Overflow is a counter that may have some of the hits, which only Upper includes; mostly empty. See
+	// NameBound.
+	Overflow string
 }
 
 // usualLag is how far a range that ends now reaches beyond as_of while workers count. as_of moves every
@@ -50,6 +55,9 @@ func (r Range) AtMost(n, asOf int64) Bound {
 	}
 	return Bound(n)
 }
+
+// Plus adds n, and saturates.
+func (b Bound) Plus(n int64) Bound { return Bound(AddCounts(int64(b), n)) }
 
 // Float returns the number for Prometheus; Unbounded is +Inf.
 func (b Bound) Float() float64 {

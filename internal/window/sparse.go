@@ -232,7 +232,7 @@ func (s *ShardBatch) FoldLog(c *CounterHits, epoch int64, cells []StoredCell, ke
 	folded = CounterHits{Name: c.Name, CounterHash: c.CounterHash}
 	for _, cell := range merged[:from] {
 		begins := s.NamesTier.CellStart(s.NamesTier.CellIn(epoch, cell.Field))
-		folded.slots = append(folded.slots, slotHits{timeSlot(begins<<maxTiers) | s.allTiers(), cell.N})
+		folded.slots = append(folded.slots, slotHits{timeSlot(begins<<slotBits) | s.allTiers(), cell.N})
 	}
 	return folded, kept
 }
@@ -254,7 +254,7 @@ func (s *ShardBatch) LogCells(c *CounterHits, into []CellHits) []CellHits {
 		if !s.heldByAll(h.slot) {
 			continue
 		}
-		cell := t.CellAt(h.slot.Begins()) // a slot is a cell
+		cell := t.CellAt(h.slot.Begins()) // a slot is a cell; an excluded one may be the same
 		epoch, field := t.EpochAndField(cell)
 		first := len(into) == 0 || into[len(into)-1].Epoch != epoch
 		into = append(into, CellHits{Cell: cell, Epoch: epoch, Field: field, N: h.n, First: first})
@@ -265,7 +265,8 @@ func (s *ShardBatch) LogCells(c *CounterHits, into []CellHits) []CellHits {
 // noteLogs counts the commands for the logs of a counter, and returns its other slots.
 func (s *ShardBatch) noteLogs(c *CounterHits) (others []slotHits) {
 	t := s.NamesTier
-	for _, cell := range s.LogCells(c, nil) {
+	s.cells = s.LogCells(c, s.cells)
+	for _, cell := range s.cells {
 		for i, level := range s.Layout.Tiers {
 			s.noteSegment(i, level.CellAt(t.CellStart(cell.Cell)))
 		}

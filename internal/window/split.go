@@ -81,7 +81,9 @@ func (s *ShardBatch) take(c *CounterHits) {
 	s.count(c)
 	s.Counters = append(s.Counters, *c)
 	for _, h := range c.slots {
-		s.add(&s.Counters[0], h.slot, h.n)
+		if h.slot&excluded == 0 {
+			s.add(&s.Counters[0], h.slot, h.n)
+		}
 	}
 }
 
@@ -114,9 +116,7 @@ func (s *ShardBatch) count(c *CounterHits) {
 
 // Recount counts the commands of all counters again, in order of time, so that none counts twice.
 func (s *ShardBatch) Recount() {
-	s.hits, s.commands, s.inexact = 0, 0, false
-	clear(s.Segments)
-	clear(s.names)
+	s.resetCounts()
 	for i := range s.Counters {
 		s.count(&s.Counters[i])
 	}

@@ -63,7 +63,7 @@ func TestUniqueCellsHoldTheRange(t *testing.T) {
 		if ahead { // hits are dated after now
 			visits = append(visits, visit{now + 1, now, 1000})
 		}
-		p, err := l.PlanUniques(Question{"c", Between(r.From, r.To)}, now, ahead)
+		p, err := l.PlanUniques(Question{Counter: "c", Span: Between(r.From, r.To)}, now, ahead)
 		require.NoError(t, err)
 		if n := len(p.Unions); n != 1+len(p.Cover.Gaps) {
 			t.Fatalf("%d unions for %d gaps", n, len(p.Cover.Gaps))
@@ -139,16 +139,16 @@ func TestUniqueWindowsReadFewCells(t *testing.T) {
 		5 * time.Minute: 3, time.Hour: 13, 6 * time.Hour: 17, day: 25, 7 * day: 8 + 24, 32 * day: 34,
 	} {
 		for minute := range int64(24 * 60) {
-			p, err := l.PlanUniques(Question{"c", Last(length)}, midnight+minute*60_000, false)
+			p, err := l.PlanUniques(Question{Counter: "c", Span: Last(length)}, midnight+minute*60_000, false)
 			require.NoError(t, err)
 			if n := len(p.Unions[1]); len(p.Cover.Gaps) != 1 || n > most {
 				t.Fatalf("%s at %s reads %d cells: %+v", length, Moment(p.now), n, p.Cover)
 			}
 		}
 	}
-	_, err := l.PlanUniques(Question{"c", Last(33 * day)}, midnight, false)
+	_, err := l.PlanUniques(Question{Counter: "c", Span: Last(33 * day)}, midnight, false)
 	require.ErrorContains(t, err, "further than any tier of uniques")
-	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.PlanUniques(Question{"c", Last(day)}, midnight, false)
+	_, err = Layout{Tiers: l.UniqueTiers, Shards: 4}.PlanUniques(Question{Counter: "c", Span: Last(day)}, midnight, false)
 	require.ErrorIs(t, err, ErrNoUniques)
 }
 

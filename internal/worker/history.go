@@ -42,6 +42,7 @@ func DeclareComplete(ctx context.Context, settings Settings, from, by string, ou
 	}
 	store := schema.NewStore(client, settings.Redis.Namespace)
 	counted, missing, err := schema.Declare(ctx, store, d)
+	err = redisconn.Explain(err)
 	switch {
 	case errors.Is(err, schema.ErrUncounted), errors.Is(err, schema.ErrNoLayout), errors.Is(err, schema.ErrBadLayout):
 		return setting.UsageError{Err: err}

@@ -37,7 +37,7 @@ func Retier(ctx context.Context, settings Settings, order string, out io.Writer,
 		return err
 	}
 	r := retiering{settings, schema.NewStore(client, settings.Redis.Namespace), out, log}
-	err := r.run(ctx, order)
+	err := redisconn.Explain(r.run(ctx, order))
 	var refused *retier.Error
 	if errors.As(err, &refused) || errors.Is(err, schema.ErrNoLayout) || errors.Is(err, schema.ErrBadLayout) {
 		return setting.UsageError{Err: err}

@@ -100,6 +100,7 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 	w.store = schema.NewStore(client, w.settings.Redis.Namespace)
+	w.store.Bounds, w.store.NamesMemory = w.settings.bounds, w.settings.NamesMemory
 	var err error
 	if w.layout, err = (&namespace{w.settings, w.store, w.log}).open(ctx); err != nil {
 		return err

@@ -42,6 +42,8 @@ type Settings struct {
 	MaxAhead         time.Duration `env:"INGEST_MAX_AHEAD" envDefault:"10s" help:"how far a hit's own time may be ahead of the time it was stored; such a hit counts at the time it was stored, and a hit further ahead is rejected"`
 	MaxHits          int           `env:"INGEST_MAX_HITS" envDefault:"10000" help:"most hits that one message may carry"`
 	Rules            string        `env:"INGEST_RULES" help:"a YAML file that defines which events count, and on which counters; it is read again when it changes and at SIGHUP; new rules hold for messages that no shard has passed; without a file, messages carry hits"`
+	MaxNames         string        `env:"INGEST_MAX_NAMES" help:"most counters whose names begin with a prefix, such as web.=10000,=1000000: the longest prefix decides, the empty one bounds all others; without room, hits of new names count on counters such as web.~other.7; set the same for all workers"`
+	NamesMemory      int           `env:"INGEST_NAMES_MEMORY" envDefault:"80" help:"percent of Redis's maxmemory in use from which on no new name has room; 0: at any use"`
 	Replicas         int           `env:"INGEST_REPLICAS" envDefault:"1" help:"replicas of the streams that the worker creates, and of the bucket through which workers share streams"`
 	ReplicasGiven    bool          `given:"INGEST_REPLICAS"`
 	MaxAge           time.Duration `env:"INGEST_MAX_AGE" envDefault:"48h" help:"how long the streams that the worker creates keep hits, such as 48h, 7d or 2w: this is how far back a lost Redis can be rebuilt"`
@@ -52,6 +54,7 @@ type Settings struct {
 	Worker           string        `env:"INGEST_WORKER" help:"this worker's name in its log, in NATS and in the bucket through which workers share streams; a label: give each worker a different one (default: host name and a random suffix)"`
 
 	layout window.Layout
+	bounds window.NameBounds
 }
 
 const subjectForm = "a NATS subject such as hits.>"
@@ -68,6 +71,16 @@ func (s *Settings) Validate() error {
 			MustBe: fmt.Sprintf("off, or cell/window pairs such as 5m/1h,1h/1d: %v", err)}
 	}
 	s.layout = window.Layout{Tiers: tiers, UniqueTiers: uniqueTiers, Shards: s.Shards}
+	s.bounds, err = window.ParseNameBounds(s.MaxNames)
+	for _, b := range s.bounds {
+		if err == nil { // the number is longer than any at the end of an overflow counter's name
+			err = hit.CheckName([]byte(b.Prefix + window.OverflowPart + "1000000"))
+		}
+	}
+	if err != nil {
+		return &setting.Error{Key: "INGEST_MAX_NAMES", Value: s.MaxNames,
+			MustBe: fmt.Sprintf("prefixes with how many names may have each, such as web.=10000,=1000000: %v", err)}
+	}
 	if !hit.ValidSubject(s.Subject) {
 		return &setting.Error{Key: "INGEST_SUBJECT", Value: s.Subject, MustBe: subjectForm}
 	}
@@ -80,6 +93,7 @@ func (s *Settings) Validate() error {
 		{"INGEST_MAX_HITS", s.MaxHits, 1, 1_000_000},
 		{"INGEST_MAX_LOAD", s.MaxLoad, 1 << 20, 1 << 32},
 		{"INGEST_REPLICAS", s.Replicas, 1, 5},
+		{"INGEST_NAMES_MEMORY", s.NamesMemory, 0, 100},
 	} {
 		if err := checkWhole(n.key, n.value, n.min, n.max); err != nil {
 			return err

@@ -75,7 +75,7 @@ func (s *status) unready() (why string, notes []string) {
 	defer s.mu.Unlock()
 	switch {
 	case s.conn == nil:
-		return "the share of the streams is unknown yet", nil
+		return "the share of the streams is unknown yet: if this lasts, the log has the reason", nil
 	case s.conn.Status() != nats.CONNECTED:
 		return "NATS does not answer", nil
 	}

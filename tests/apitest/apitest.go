@@ -203,7 +203,7 @@ func (f *FakeReader) SeriesSums(ctx context.Context, q window.SeriesQuestion, _ 
 	return out, err
 }
 
-func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int) (read.Top, error) {
+func (f *FakeReader) Top(_ context.Context, asked window.Span, _ int, _ ...string) (read.Top, error) {
 	if f.Err != nil {
 		return read.Top{}, f.Err
 	}

@@ -44,30 +44,34 @@ const (
 type agedRow struct {
 	sample
 	age      age
-	programs string // a directory; empty: as all other measurements
+	programs programs
 	streams  int
 	batched  bool // of a backlog
 	Rare     *sample
 	Before   *sample // the same, by the programs that BEFORE names
 }
 
+// programs are those in a directory; empty: as all other measurements.
+type programs string
+
 // byPrograms calls row for the programs that are measured, and for those to compare them with, if BEFORE has
 // their directory.
-func byPrograms(row func(programs string, before *sample) *agedRow) (out []*agedRow) {
+func byPrograms[T interface{ Itself() *sample }](row func(p programs, before *sample) T) (out []T) {
 	var before *sample
 	if dir := os.Getenv("BEFORE"); dir != "" {
-		first := row(dir, nil)
-		first.name += ", before"
-		out, before = append(out, first), &first.sample
+		first := row(programs(dir), nil)
+		before = first.Itself()
+		before.name += ", before"
+		out = append(out, first)
 	}
 	return append(out, row("", before))
 }
 
-// withPrograms lets the rest of a test start the programs in a directory.
-func (a *agedRow) withPrograms(t *testing.T) {
+// use lets the rest of a test start the programs.
+func (p programs) use(t *testing.T) {
 	t.Helper()
-	if a.programs != "" {
-		t.Setenv("TALLYROLL_BIN", a.programs)
+	if p != "" {
+		t.Setenv("TALLYROLL_BIN", string(p))
 	}
 }
 
@@ -79,14 +83,14 @@ func measureAged(t *testing.T, r *rig, o options) []*agedRow {
 		age     age
 		streams int
 	}{{"busy", busy, 1}, {"rare", rare, 1}, {"busy, the same counters in 8 streams", busy, 8}} {
-		all = append(all, byPrograms(func(programs string, before *sample) *agedRow {
+		all = append(all, byPrograms(func(p programs, before *sample) *agedRow {
 			return &agedRow{sample: sample{part: "aged", name: of.name}, age: of.age, streams: of.streams,
-				programs: programs, Before: before}
+				programs: p, Before: before}
 		})...)
 	}
 	all = chosen(o, all...)
 	inTurns(t, o, all, func(t *testing.T, a *agedRow, _ int) {
-		a.withPrograms(t)
+		a.programs.use(t)
 		for figure, value := range r.countLoads(t, a, o.size(agedCounters), o.size(agedLoads)) {
 			a.add(figure, value)
 		}
@@ -165,9 +169,9 @@ func measureAgedRates(t *testing.T, r *rig, o options) []*agedRow {
 	for _, batched := range []bool{false, true} {
 		var rares []*agedRow
 		for _, age := range []age{rare, busy} {
-			rows := byPrograms(func(programs string, before *sample) *agedRow {
+			rows := byPrograms(func(p programs, before *sample) *agedRow {
 				return &agedRow{sample: sample{part: "aged rate", name: string(age) + form(batched)}, age: age,
-					programs: programs, batched: batched, Before: before}
+					programs: p, batched: batched, Before: before}
 			})
 			if age == rare {
 				rares = rows
@@ -180,7 +184,7 @@ func measureAgedRates(t *testing.T, r *rig, o options) []*agedRow {
 	}
 	all = chosen(o, all...)
 	inTurns(t, o, all, func(t *testing.T, a *agedRow, _ int) {
-		a.withPrograms(t)
+		a.programs.use(t)
 		w := workloads[2]
 		w.counters = o.size(w.counters)
 		hits, size := w.single/2, 1

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
-	"tallyroll/internal/platform/human"
 	"tallyroll/tests/stack"
 )
 
@@ -20,25 +19,34 @@ type latencies struct {
 	load       float64 // of the rate at which a consumer that does nothing reads one-hit messages
 	rate       float64 // hits per second, if load is 0; those that are followed are a part of them
 	size       int     // hits of a message
+	programs   programs
+	Before     *sample // the same, by the programs that BEFORE names
 	Ping, Idle sample  // of the Redis that is written to, and of one that does nothing
 }
 
 // measureLatency publishes at a steady rate, and meanwhile measures how long an
 // acknowledged hit takes to be in the totals, and a PING of another client.
 func measureLatency(t *testing.T, r *rig, o options) []*latencies {
-	load := func(name string, load float64, size int) *latencies {
-		return &latencies{sample: sample{part: "latency", name: name}, load: load, size: size}
+	var all []*latencies
+	for _, of := range []latencies{
+		{sample: sample{name: "no load"}, size: 1},
+		{sample: sample{name: "20 hits per second"}, rate: 20, size: 1},
+		{sample: sample{name: "2,000 hits per second"}, rate: 2000, size: 1},
+		{sample: sample{name: "one hit a message, 10 % of the ceiling"}, load: 0.1, size: 1},
+		{sample: sample{name: "100 hits a message, 50 % of the ceiling"}, load: 0.5, size: batchSize},
+	} {
+		of.part = "latency"
+		all = append(all, byPrograms(func(p programs, before *sample) *latencies {
+			l := of
+			l.programs, l.Before = p, before
+			return &l
+		})...)
 	}
-	at := func(rate float64) *latencies {
-		l := load(human.Thousands(rate)+" hits per second", 0, 1)
-		l.rate = rate
-		return l
-	}
-	all := chosen(o, load("no load", 0, 1), at(20), at(2000), load("one hit a message, 10 % of the ceiling", 0.1, 1),
-		load("100 hits a message, 50 % of the ceiling", 0.5, batchSize))
+	all = chosen(o, all...)
 	var limit float64 // hits a second
 	for _, l := range all {
 		subtest(t, l.path(), func(t *testing.T) {
+			l.programs.use(t)
 			w := workloads[2]
 			if l.load > 0 && limit == 0 {
 				limit = r.ceiling(t, r.fill(t, "ONE", w, o.size(w.single), 1))["rate"]
@@ -61,7 +69,7 @@ func (r *rig) live(t *testing.T, w workload, l *latencies, rate float64, length 
 	t.Helper()
 	r.empty(t)
 	r.fill(t, "LIVE", w, 1, 1)
-	r.startIngest(t, "LIVE")
+	worker := r.startIngest(t, "LIVE")
 	idle := stack.Redis(t).Client()
 
 	// In the first seconds all counters are new, and Redis makes their hashes.
@@ -78,7 +86,12 @@ func (r *rig) live(t *testing.T, w workload, l *latencies, rate float64, length 
 	}
 	if rate > 0 {
 		wg.Go(func() { published = r.publishAt(t, ctx, w, rate, l.size) })
-		time.Sleep(warm)
+		time.Sleep(warm / 2)
+		cpu := []clock{cpuSince(t, worker.PID()), r.redisCPU(t).start()}
+		time.Sleep(warm / 2)
+		for i, of := range []string{"worker", "redis"} {
+			l.add(of, cpu[i]()/(warm/2).Seconds()*100)
+		}
 	}
 	wg.Go(func() { l.Ping.took = pings(t, ctx, r.rdb) })
 	wg.Go(func() { l.Idle.took = pings(t, ctx, idle) })

@@ -74,8 +74,8 @@ func TestComposeFile(t *testing.T) {
 			[]string{"compose.yml"}, nil,
 			[]string{`NATS_URL: nats://nats:4222`, `QUERY_ADDR: 0\.0\.0\.0:8080`, `8080`}, []string{`NATS_URL: nats://nats:4222`, `--healthcheck`},
 		}, {
-			[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=web.", "COLLECT_PORTS=8091-8092", "QUERY_PORTS=8080-8089"},
-			[]string{`8080-8089`}, []string{`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: web.`, `8091-8092`},
+			[]string{"compose.yml"}, []string{"COLLECT_ORIGINS=https://shop.example.com", "COLLECT_BEACON_PREFIX=page.", "COLLECT_PORTS=8091-8092", "QUERY_PORTS=8080-8089"},
+			[]string{`8080-8089`}, []string{`COLLECT_ORIGINS: https://shop.example.com`, `COLLECT_BEACON_PREFIX: page.`, `8091-8092`},
 		}, {
 			[]string{"compose.yml", "compose.tokens.yml"}, []string{"COLLECT_TOKENS=/some/tokens.yml"}, nil,
 			[]string{`COLLECT_TOKENS_FILE: /etc/tallyroll/tokens.yml`, `source: /some/tokens.yml`, `target: /etc/tallyroll/tokens.yml`, `read_only: true`},
@@ -85,6 +85,11 @@ func TestComposeFile(t *testing.T) {
 		require.NoError(t, err)
 		// Streams would be given nothing without the mapping of compose.partitions.yml.
 		require.NotContains(t, config, "INGEST_PARTITIONS")
+		prefix := "web."
+		if slices.Contains(c.env, "COLLECT_BEACON_PREFIX=page.") {
+			prefix = "page."
+		}
+		require.Contains(t, service(t, config, "ingest"), "INGEST_MAX_NAMES: "+prefix+"=10000")
 		for _, want := range c.query {
 			require.Regexp(t, want, service(t, config, "query"))
 		}

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -46,6 +48,39 @@ func TestCausesOfRedisAreNamed(t *testing.T) {
 			ingest.WaitForLog(c.remedy)
 		})
 	}
+}
+
+// A full Redis is named as such, with what fills it, by all that it refuses. query answers.
+func TestAFullRedisIsNamed(t *testing.T) {
+	t.Parallel()
+	s := startServers(t)
+	ingest := stack.Ingest(t, s.nats, s.redis)
+	s.query = stack.Query(t, s.redis)
+	for i := range 300 { // all shards have names
+		s.send(fmt.Sprint("hits.web.", i), "")
+	}
+	s.send("hits.web.a", "")
+	s.awaitTotal("web.a", 1)
+	s.awaitAllCounted()
+	maxMemory := func(bytes string) {
+		require.NoError(t, s.redis.Client().ConfigSet(t.Context(), "maxmemory", bytes).Err())
+	}
+	maxMemory("1")
+	s.send("hits.web.a", "")
+	eventuallySays(t, ingest.URL()+"/readyz", http.StatusServiceUnavailable, `names read begin with "web.": commit shard`)
+	require.Regexp(t, `Redis is full: maxmemory is 1B, and 100 % of \d+ names read begin with \\"web\.\\": commit shard`, ingest.Logs())
+	s.awaitTotal("web.a", 1)
+	ingest.Stop()
+	env := []string{"NATS_URL=" + s.nats.URL(), "REDIS_URL=" + s.redis.URL()}
+	for _, args := range [][]string{{"audit"}, {"ingest", "--retier", "1s/1m,1m/1h"}, {"ingest", "--complete-from", "2026-01-01"}} {
+		code, out := runToEnd(t, args[0], args[1:], env...)
+		require.NotZero(t, code, args)
+		require.Contains(t, out, args[0]+": Redis is full: ")
+		require.Contains(t, out, "bound the names with INGEST_MAX_NAMES, then erase some, or raise maxmemory")
+	}
+	stack.Ingest(t, s.nats, s.redis, stack.NoWait).WaitForLog("Redis is full: write layout")
+	maxMemory("0")
+	s.awaitTotal("web.a", 2)
 }
 
 // A user who may not use CLIENT counts all the same: only its connections have no name.

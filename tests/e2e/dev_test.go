@@ -81,6 +81,7 @@ func TestDevRunsEverything(t *testing.T) {
 		}
 	}
 	eventuallySays(t, query+"/v1/top?prefix=usage.api.&window=5m", http.StatusOK, `"usage.api.client-0"`)
+	eventuallySays(t, query+"/v1/top?prefix=sum.&window=5m", http.StatusOK, `"sum.usage.api"`)
 	stop()
 
 	// Not in parallel: of two that start at once, one may take a port that the other has found free.

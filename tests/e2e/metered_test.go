@@ -15,7 +15,7 @@ import (
 
 const plans = `
 limits:
-  - {name: free, window: 1h, max: 20, policy: log, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+  - {name: free, window: 1h, max: 20, policy: log, count: {allowed: ["sum.usage.{limit}", "usage.{limit}.{key}"], refused: "refused.{limit}.{key}"}}
   - {name: pro, window: 30d, max: 1000, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}", returned: "back.{limit}.{key}"}}
   - {name: all.you.can, window: 30d, unlimited: true, count: {allowed: "usage.{limit}.{key}"}}
 `
@@ -64,7 +64,7 @@ func TestMeteredAPI(t *testing.T) {
 	status, _ := decide(t, http.MethodPost, b.URL()+"/v1/return", map[string]any{"limit": "pro", "key": "dora", "n": 4})
 	require.Equal(t, http.StatusOK, status)
 	s.awaitTotals(map[string]int64{
-		"usage.free.anna": 20, "refused.free.anna": 8, "usage.free.bert": 7, "usage.all:you:can.carl": 3000,
+		"usage.free.anna": 20, "refused.free.anna": 8, "usage.free.bert": 7, "sum.usage.free": 27, "usage.all:you:can.carl": 3000,
 		"usage.pro.dora": 90, "back.pro.dora": 21,
 	})
 	month, _, err := stack.FetchTotal(s.query.URL(), "usage.free.anna", "month")
@@ -85,6 +85,11 @@ func TestMeteredAPI(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, emil.Total, int64(42))
 	require.GreaterOrEqual(t, emil.Total, int64(37))
+	s.send("hits.page", `[{"key":"/home","n":3},{"key":"/home","n":4,"all":false}]`)
+	s.awaitTotal("/home", 7)
+	all, err := stack.FetchTotals(s.query.URL(), url.Values{"prefix": {""}, "window": {"24h"}})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, all.Totals[0].Total, "what limits decide is not in the sum of all hits")
 	s.requireAudit(0, ", 0 differences\n")
 }
 

@@ -77,7 +77,8 @@ func RegisterOf(visitor int) unique.Register { return unique.Of(fmt.Append(nil, 
 func AddVisits(b *window.Batch, counter string, at time.Time, from, to int) {
 	hash := window.HashCounter([]byte(counter))
 	for i := from; i < to; i++ {
-		b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, RegisterOf(i))
+		AddHits(b, counter, at.UnixMilli(), at.UnixMilli(), 1)
+		b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), RegisterOf(i))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 type Hit struct {
 	Counter       string
 	At, Stored, N int64
+	Excluded      bool // from the sum of all hits
 }
 
 // SumOf counts the hits of a range one by one, by counter and all of them.
@@ -26,7 +27,9 @@ func SumOf(hits []Hit, r window.Range) map[string]int64 {
 	for _, h := range hits {
 		if h.At >= r.From && h.At < r.To {
 			sums[h.Counter] += h.N
-			sums[window.AllHits] += h.N
+			if !h.Excluded {
+				sums[window.AllHits] += h.N
+			}
 		}
 	}
 	return sums
@@ -92,7 +95,11 @@ func (w *Truth) Count(ctx context.Context, random *rand.Rand, n int) error {
 			h.Stored = h.At
 		}
 		if layout.Holds(window.HashCounter([]byte(h.Counter)), h.At, h.Stored) {
-			AddHits(batch, h.Counter, h.At, h.Stored, h.N)
+			if h.Excluded = random.IntN(4) == 0; h.Excluded {
+				batch.AddExcluded([]byte(h.Counter), window.HashCounter([]byte(h.Counter)), h.At, h.Stored, h.N)
+			} else {
+				AddHits(batch, h.Counter, h.At, h.Stored, h.N)
+			}
 			w.Hits = append(w.Hits, h)
 		}
 	}

@@ -246,6 +246,21 @@ func TestValues(t *testing.T) {
 	require.Equal(t, checksum(servers), checksum(servers+"limits: []"), "a file that is read again")
 }
 
+// Where web pages count, strangers name counters.
+func TestNamesOfPagesAreBounded(t *testing.T) {
+	bound := func(values string) string {
+		env := find[*appsv1.Deployment](t, typed(t, build(t, servers+values)), "ingest").Spec.Template.Spec.Containers[0].Env
+		i := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == "INGEST_MAX_NAMES" })
+		if i < 0 {
+			return ""
+		}
+		return env[i].Value
+	}
+	require.Empty(t, bound(""))
+	require.Equal(t, "web.=10000", bound("collect: {settings: {COLLECT_BEACON_PREFIX: web.}}"))
+	require.Equal(t, "=5000", bound("collect: {settings: {COLLECT_BEACON_PREFIX: web.}}\ningest: {settings: {INGEST_MAX_NAMES: '=5000'}}"))
+}
+
 // More workers than streams would stand by, and without the mapping no hit would reach a stream.
 func TestWorkersAndStreams(t *testing.T) {
 	resources := typed(t, build(t, all))

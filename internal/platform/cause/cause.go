@@ -25,6 +25,8 @@ var (
 		"set cluster-announce-ip and cluster-preferred-endpoint-type ip on each, or a cluster-announce-hostname", false}
 	RedisTLS = Cause{"Redis closed the connection before its first reply, as a server with TLS does",
 		"if it has TLS, write rediss:// in REDIS_URL", false}
+	RedisFull = Cause{"Redis is full", "bound the names with INGEST_MAX_NAMES, then erase some, or raise " +
+		"maxmemory (docs/operations.md#tallyrollredismemory)", false}
 	RedisNoTLS = Cause{"Redis did not answer the TLS handshake, as a server without TLS does",
 		"if it has no TLS, write redis:// in REDIS_URL", false}
 )
@@ -41,6 +43,14 @@ var (
 	NoAck = Cause{"the stream has no_ack, so nothing shows whether it stores a message",
 		"update it with no_ack: false", true}
 )
+
+// With adds what else is known of the state.
+func (c Cause) With(detail string) Cause {
+	if detail != "" {
+		c.what += ": " + detail
+	}
+	return c
+}
 
 // Of returns an error's cause and remedy, around the error.
 func (c Cause) Of(err error) error {

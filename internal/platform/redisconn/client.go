@@ -197,6 +197,12 @@ func Retry(ctx context.Context, log zerolog.Logger, try func(context.Context) er
 	})
 }
 
+// IsFull reports whether Redis refused a command, maybe one of a script, because it has no memory left
+// (maxmemory).
+func IsFull(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+}
+
 // Explain returns an error with its cause, if that is known. What waiting does not mend is permanent.
 func Explain(err error) error {
 	if err == nil {
@@ -213,6 +219,8 @@ func Explain(err error) error {
 	case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "unknown command"),
 		redis.HasErrorPrefix(err, "EXECABORT Transaction discarded because of: NOPERM"):
 		return cause.RedisRights.Of(err)
+	case IsFull(err):
+		return cause.RedisFull.Of(err)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ type Form []Field
 
 // Field is a field of a mapping.
 type Field struct {
-	Name   string // as Fields takes it, with [] or {}
+	Name   string // as Fields takes it, with [], []? or {}
 	Schema Schema
 	Doc    string
 	// Choice joins fields of which exactly one must be there. A field may be in several, separated by spaces.
@@ -159,4 +159,4 @@ func (f Form) Schema() Schema {
 }
 
 // plainName is a name in a form as it stands in a file.
-func plainName(name string) string { return strings.TrimSuffix(strings.TrimSuffix(name, "[]"), "{}") }
+func plainName(name string) string { return strings.TrimRight(name, "[]{}?") }

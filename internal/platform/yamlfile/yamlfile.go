@@ -81,7 +81,8 @@ const errAlias = "an alias is not allowed: write the value again"
 
 // Fields returns the values of a mapping. It refuses fields with other names, fields that are there twice,
 // and empty ones. what is the thing that has the fields, human-readable. An allowed name that ends with [] is
-// that of a list of single values, and one that ends with {} of a mapping or a list, which the caller reads.
+// that of a list of single values, one that ends with []? also of a single value, and one that ends with {}
+// of a mapping or a list, which the caller reads.
 func Fields(node *yaml.Node, what string, allowed ...string) (map[string]*yaml.Node, error) {
 	return fields(node, what, func(name string) string { return fmt.Sprintf(" %q", name) }, allowed)
 }
@@ -96,11 +97,12 @@ func fields(node *yaml.Node, what string, quote func(name string) string,
 	if node.Kind == yaml.AliasNode {
 		return nil, &Error{node.Line, errAlias}
 	}
-	lists, trees := make(map[string]bool), make(map[string]bool)
+	singles, lists, trees := make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	allowed = slices.Clone(allowed)
 	for i, name := range allowed {
 		allowed[i] = plainName(name)
-		lists[allowed[i]] = strings.HasSuffix(name, "[]")
+		lists[allowed[i]] = strings.Contains(name, "[]")
+		singles[allowed[i]] = !strings.HasSuffix(name, "[]")
 		trees[allowed[i]] = strings.HasSuffix(name, "{}")
 	}
 	if node.Kind != yaml.MappingNode {
@@ -120,7 +122,7 @@ func fields(node *yaml.Node, what string, quote func(name string) string,
 		case value.Kind == yaml.ScalarNode && (value.Value == "" || value.ShortTag() == "!!null"):
 			return nil, &Error{name.Line, name.Value + ": empty"}
 		case lists[name.Value]:
-			if !isList(value) {
+			if !isList(value) && !(singles[name.Value] && value.Kind == yaml.ScalarNode) {
 				return nil, &Error{value.Line, name.Value + ": must be a list, such as [a, b], of values that are " +
 					"not empty"}
 			}
@@ -143,12 +145,20 @@ func isList(node *yaml.Node) bool {
 		})
 }
 
-// Values are the texts of a list; none if it is missing.
-func Values(node *yaml.Node) (out []string) {
-	if node == nil {
+// Nodes are the items of a list, or a single value itself; none if it is missing.
+func Nodes(node *yaml.Node) []*yaml.Node {
+	switch {
+	case node == nil:
 		return nil
+	case node.Kind == yaml.ScalarNode:
+		return []*yaml.Node{node}
 	}
-	for _, v := range node.Content {
+	return node.Content
+}
+
+// Values are the texts of Nodes.
+func Values(node *yaml.Node) (out []string) {
+	for _, v := range Nodes(node) {
 		out = append(out, v.Value)
 	}
 	return out

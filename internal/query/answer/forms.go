@@ -31,6 +31,7 @@ type Total struct {
 	Cell          string       `json:"cell" doc:"The length of the cells that were added up." example:"15m"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
 	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown. If complete is false, upper is a number and from is later than this, hits were lost." example:"2026-10-01T08:00:00Z"`
+	Overflow      string       `json:"overflow,omitempty" doc:"A counter that may have some of the hits, because new names had no room in the window (INGEST_MAX_NAMES): total and lower leave its hits out, and upper includes them. Mostly absent." example:"web.~other.7"`
 	*SumOver
 }
 
@@ -56,7 +57,7 @@ func TotalOf(key, windowText string, a window.Answer, asOf int64) Total {
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
 		Total: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf),
 		Cell: human.FormatDuration(a.Tier.Cell), Complete: a.Complete && !a.Range.Outruns(asOf),
-		CountingSince: Since(a.CountingSince),
+		CountingSince: Since(a.CountingSince), Overflow: a.Overflow,
 	}
 }
 

@@ -122,7 +122,7 @@ func (d *Service) sumSeries(ctx context.Context, in *Input,
 	var names listing
 	question.Counter = in.prefix
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found read.SeriesSums, err error) {
-		names, err = d.listCounters(ctx, in)
+		names, err = d.listCounters(ctx, in, nil)
 		if err != nil {
 			return found, err
 		}

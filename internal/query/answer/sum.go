@@ -15,15 +15,12 @@ import (
 // listing is the counters of a sum. In the end, every hit stored before AsOf is in the sum.
 type listing struct{ read.Names }
 
-// list reads one name more than MaxSum, by which the caller sees that there are too many.
-func (d *Service) list(ctx context.Context, q read.NamesQuestion) (listing, error) {
-	names, err := read.AllNames(ctx, d.Reader.Names, q, d.MaxSum)
+// listCounters lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits in
+// the span (nil: the longest window).
+func (d *Service) listCounters(ctx context.Context, in *Input, within *window.Span) (listing, error) {
+	names, err := read.AllNames(ctx, d.Reader.Names, read.NamesQuestion{Prefix: in.prefix, Within: within,
+		Listed: true}, d.MaxSum)
 	return listing{names}, err
-}
-
-// listCounters lists the counters of a sum, more than MaxSum only if there are more. Some may have no hits.
-func (d *Service) listCounters(ctx context.Context, in *Input) (listing, error) {
-	return d.list(ctx, read.NamesQuestion{Prefix: in.prefix, Listed: true})
 }
 
 // upTo returns the counters, or none if they are more than most: the question is then asked only for its
@@ -59,17 +56,22 @@ func (n *listing) tooMany(in *Input, most int) *web.Problem {
 func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (out TotalAnswer, past bool, err error) {
 	depth := in.depth()
 	var names listing
-	var asked []string
+	var asked, overflows []string
 	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.list(ctx, read.NamesQuestion{Prefix: in.prefix})
+		names, err = d.listCounters(ctx, in, nil)
 		if err != nil {
 			return found, err
 		}
-		asked = names.Counters
-		if len(asked) == 0 || len(asked) > d.MaxSum {
+		asked = names.upTo(d.MaxSum)
+		if len(asked) == 0 {
 			asked = in.anyCounter(ctx)
 		}
-		return d.Reader.Answer(ctx, questionsOf(asked, periods))
+		overflows = names.Overflows
+		questions := questionsOf(slices.Concat(asked, overflows), periods)
+		for i := range questions {
+			questions[i].Part = true
+		}
+		return d.Reader.Answer(ctx, questions)
 	})
 	if err != nil {
 		return out, false, in.explain(err, periods...)
@@ -80,11 +82,12 @@ func (d *Service) sumTotals(ctx context.Context, in *Input, periods []period) (o
 	names.AsOf = min(names.AsOf, found.AsOf)
 	out = TotalAnswer{AsOf: Time(names.AsOf), Totals: make([]Total, len(periods))}
 	for i, p := range periods {
-		answers := make([]window.Answer, len(asked))
-		for k := range asked {
+		answers := make([]window.Answer, len(asked)+len(overflows))
+		for k := range answers {
 			answers[k] = found.Answers[k*len(periods)+i]
 		}
-		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers, depth)
+		out.Totals[i] = sumOf(in.prefix, p.Window, names, answers[:len(asked)], depth)
+		out.Totals[i].addOverflows(overflows, answers[len(asked):])
 	}
 	return out, endedBefore(found.Answers, found.Now), nil
 }
@@ -108,6 +111,21 @@ func sumOf(prefix, windowText string, names listing, answers []window.Answer, de
 		groups[i].Upper = r.AtMost(int64(groups[i].Upper), names.AsOf)
 	}
 	return out
+}
+
+// addOverflows adds what overflow counters have to what a sum and its groups can have at most, unless they
+// are counters of it.
+func (t *Total) addOverflows(counters []string, answers []window.Answer) {
+	for i, counter := range counters {
+		if answers[i].Upper > 0 && window.OverflowsTo(t.Key, counter) {
+			t.Overflow, t.Upper = cmp.Or(t.Overflow, counter), t.Upper.Plus(answers[i].Upper)
+		}
+		for k := range t.Groups {
+			if g := &t.Groups[k]; window.OverflowsTo(g.Group, counter) {
+				g.Upper = g.Upper.Plus(answers[i].Upper)
+			}
+		}
+	}
 }
 
 // addUp adds up the answers, in total and by group: the largest groups first, equal ones by name. It counts
@@ -146,5 +164,5 @@ func (g *SumGroup) Add(e window.Estimate) {
 	g.Counters++
 	g.Total += min(e.Total, math.MaxInt64-g.Total)
 	g.Lower += min(e.Lower, math.MaxInt64-g.Lower)
-	g.Upper += min(window.Bound(e.Upper), window.Unbounded-g.Upper)
+	g.Upper = g.Upper.Plus(e.Upper)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"strconv"
 	"time"
 
@@ -36,7 +37,7 @@ type TopAnswer struct {
 	Window        string       `json:"window" doc:"The window as it was asked for." example:"1h"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after it began; or floor is null." example:"true"`
 	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
-	Floor         window.Bound `json:"floor" nullable:"true" doc:"No counter, or group, with more hits in the window is missing from the list. Null if it is unknown, because no worker has counted lately: the window ends more than 5 seconds after as_of." example:"37"`
+	Floor         window.Bound `json:"floor" nullable:"true" doc:"No counter, or group, with more hits in the window is missing from the list. Null if it is unknown, because no worker has counted lately: the window ends more than 5 seconds after as_of; of groups also because more than QUERY_MAX_SUM counters have the prefix." example:"37"`
 	Top           []topTotal   `json:"top" doc:"The counters or groups by total, the largest first; those with the same total by name."`
 
 	grouped bool
@@ -45,7 +46,7 @@ type TopAnswer struct {
 type topTotal struct {
 	Key      string       `json:"key" doc:"The counter or the group." example:"api-1"`
 	Counters int          `json:"counters,omitempty" doc:"Of a group: how many counters have hits in the window, or may have some." example:"12"`
-	Total    int64        `json:"total" doc:"The hits in the window, as /v1/total gives them; of a group, the sum of its counters' totals." example:"1234"`
+	Total    int64        `json:"total" doc:"The hits in the window, as /v1/total gives them; of a group, the sum of its counters' totals, or if upper is null, of the largest ones." example:"1234"`
 	Lower    int64        `json:"lower" doc:"There were at least this many hits." example:"1229"`
 	Upper    window.Bound `json:"upper" nullable:"true" doc:"There were at most this many hits; null if it is unknown." example:"1241"`
 }
@@ -71,77 +72,93 @@ func (d *Service) Top(ctx context.Context, part string, p *TopQuestion) (TopAnsw
 	return d.top(ctx, in, periods[0], int(limit))
 }
 
-// top answers a checked input. The streams' summaries are about all counters, so the largest of a prefix, or
-// of a token with prefixes, are found among all of its totals.
+// top answers a checked input. The streams' summaries are about all counters and have no groups. So of a
+// prefix, and of a token with prefixes, it reads all counters. If they are too many, the summaries have the
+// largest; of other counters of the groups nothing is known then.
 func (d *Service) top(ctx context.Context, in *Input, p period, limit int) (TopAnswer, error) {
-	if in.isSum() || access.From(ctx).HasPrefixes() {
-		return d.topGroups(ctx, in, p, limit)
+	prefixes := access.From(ctx).Prefixes()
+	if in.prefix != "" {
+		prefixes = []string{in.prefix}
 	}
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (read.Top, error) {
-		return d.Reader.Top(ctx, p.Span, limit)
+	depth, whole, most := in.depth(), false, limit
+	if depth > 0 {
+		most = maxTop
+	}
+	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found read.Top, err error) {
+		if in.isSum() || len(prefixes) > 0 {
+			found, whole, err = d.readAll(ctx, in, p)
+			if whole || err != nil {
+				return found, err
+			}
+		}
+		return d.Reader.Top(ctx, p.Span, most, prefixes...)
 	})
 	if err != nil {
 		return TopAnswer{}, in.explain(err, p)
 	}
+	unbounded := found.Range.Outruns(found.AsOf) || depth > 0 && !whole && found.Floor > 0
 	out := TopAnswer{
 		AsOf: Time(found.AsOf), Window: p.Window, CountingSince: Since(found.CountingSince),
-		Complete: found.Complete && !found.Range.Outruns(found.AsOf),
-		Floor:    found.Range.AtMost(found.Floor, found.AsOf), Top: make([]topTotal, len(found.Counters)),
+		Complete: found.Complete && !unbounded, grouped: depth > 0,
 	}
+	atMost := func(n window.Bound) window.Bound {
+		if unbounded {
+			return window.Unbounded
+		}
+		return n
+	}
+	names, answers := make([]string, len(found.Counters)), make([]window.Answer, len(found.Counters))
 	for i, c := range found.Counters {
-		out.Top[i] = topTotal{Key: c.Counter, Total: c.Total, Lower: c.Lower,
-			Upper: found.Range.AtMost(c.Upper, found.AsOf)}
-	}
-	return out, nil
-}
-
-// topGroups adds up every counter with the prefix, because the summaries of top lists have no groups: a group
-// of many small counters would be missing. So it refuses more than MaxSum.
-func (d *Service) topGroups(ctx context.Context, in *Input, p period, limit int) (TopAnswer, error) {
-	depth := in.depth()
-	var names listing
-	found, err := Read(ctx, d.Redis, func(ctx context.Context) (found window.Answers, err error) {
-		names, err = d.listCounters(ctx, in)
-		if err != nil {
-			return found, err
-		}
-		asked := names.upTo(d.MaxSum)
-		if len(asked) == 0 {
-			asked = in.anyCounter(ctx)
-		}
-		return d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
-	})
-	if err != nil {
-		return TopAnswer{}, in.explain(err, p)
-	}
-	if len(names.Counters) > d.MaxSum {
-		return TopAnswer{}, names.tooMany(in, d.MaxSum)
-	}
-	asOf, r := min(names.AsOf, found.AsOf), found.Answers[0].Range
-	out := TopAnswer{
-		AsOf: Time(asOf), Window: p.Window, CountingSince: Since(names.CountingSince),
-		Complete: r.From >= names.CompleteSince && found.Answers[0].Complete && !r.Outruns(asOf), grouped: depth > 0,
+		names[i], answers[i] = c.Counter, c.Answer
 	}
 	group := func(counter string) string { return counter }
 	if depth > 0 {
 		group = func(counter string) string { return window.GroupOf(counter, depth) }
 	}
-	_, all, complete := addUp(names.Counters, found.Answers, group)
-	out.Complete = out.Complete && complete
-	out.Top = make([]topTotal, 0, min(limit, len(all)))
+	_, all, _ := addUp(names, answers, group)
+	out.Floor, out.Top = window.Bound(found.Floor), make([]topTotal, 0, min(limit, len(all)))
 	for _, g := range all {
-		if len(out.Top) == limit || g.Total == 0 { // every group is known, so only these are missing
+		if len(out.Top) == limit || g.Total == 0 {
 			out.Floor = max(out.Floor, g.Upper)
 			continue
 		}
-		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: r.AtMost(int64(g.Upper), asOf)}
+		one := topTotal{Key: g.Group, Total: g.Total, Lower: g.Lower, Upper: atMost(g.Upper)}
 		if depth > 0 {
 			one.Counters = g.Counters
 		}
 		out.Top = append(out.Top, one)
 	}
-	out.Floor = r.AtMost(int64(out.Floor), asOf)
+	out.Floor = atMost(out.Floor)
 	return out, nil
+}
+
+// readAll reads every counter with the prefix. It returns false if their names, or their cells, are too many.
+func (d *Service) readAll(ctx context.Context, in *Input, p period) (out read.Top, whole bool, err error) {
+	names, err := d.listCounters(ctx, in, &p.Span)
+	if err != nil || len(names.Counters) > d.MaxSum {
+		return out, false, err
+	}
+	asked := names.Counters
+	if len(asked) == 0 {
+		asked = in.anyCounter(ctx)
+	}
+	found, err := d.Reader.Answer(ctx, questionsOf(asked, []period{p}))
+	var much *window.TooMuchError
+	if err != nil {
+		if errors.As(err, &much) {
+			err = nil
+		}
+		return out, false, err
+	}
+	out = read.Top{AsOf: min(names.AsOf, found.AsOf), Range: found.Answers[0].Range, CountingSince: names.CountingSince}
+	out.Complete = out.Range.From >= names.CompleteSince
+	for i, a := range found.Answers {
+		out.Complete = out.Complete && a.Complete
+		if i < len(names.Counters) {
+			out.Counters = append(out.Counters, read.TopCounter{Counter: asked[i], Answer: a})
+		}
+	}
+	return out, true, nil
 }
 
 func (a *TopAnswer) JSON() any { return a }

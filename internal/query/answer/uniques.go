@@ -43,6 +43,7 @@ type Unique struct {
 	Confidence    float64      `json:"confidence" doc:"How often the truth lies between lower and upper, at least. Unlike the bounds of a total, these are no certainty." example:"0.95"`
 	Complete      bool         `json:"complete" doc:"False if hits of the window are known to be missing, or may be: counting began, or hits were discarded unread, after from; or upper is null." example:"true"`
 	CountingSince time.Time    `json:"counting_since,omitzero" doc:"When counting of these streams began; absent if that is unknown." example:"2026-10-01T08:00:00Z"`
+	Overflow      string       `json:"overflow,omitempty" doc:"A counter that may have some of the values, because new names had no room in the window (INGEST_MAX_NAMES): estimate and lower leave its values out, and upper includes them. Mostly absent." example:"web.~other.7"`
 }
 
 // Uniques checks an input and answers it. Its errors are for the client.
@@ -69,7 +70,7 @@ func uniqueOf(key, windowText string, a window.Answer, asOf int64) Unique {
 	return Unique{
 		Key: key, Window: windowText, From: Time(a.Range.From), To: Time(a.Range.To),
 		Estimate: a.Total, Lower: a.Lower, Upper: a.Range.AtMost(a.Upper, asOf), Confidence: window.UniqueConfidence,
-		Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince),
+		Complete: a.Complete && !a.Range.Outruns(asOf), CountingSince: Since(a.CountingSince), Overflow: a.Overflow,
 	}
 }
 

@@ -46,8 +46,9 @@ type modelCell struct {
 	field int64
 }
 
-// add adds hits of a counter to what is sent at a moment (Unix seconds).
-func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int64) {
+// add adds hits of a counter to what is sent at a moment (Unix seconds). The sum of all hits may leave them
+// out.
+func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int64, excluded bool) {
 	m.hits += n
 	hash := window.HashCounter([]byte(counter))
 	for i, tier := range l.Tiers {
@@ -56,11 +57,13 @@ func (m *batchModel) add(l window.Layout, counter string, at, stored, n, now int
 		if deadline*1000 <= stored || deadline <= now {
 			continue
 		}
-		if all := tier.Deadline(epoch, 0); all > now {
+		switch all := tier.Deadline(epoch, 0); {
+		case excluded:
+		case all > now:
 			key := fmt.Sprintf("ns:{%d}:h:%s:%d:", l.ShardOf(hash), human.FormatDuration(tier.Cell), epoch)
 			m.cells[modelCell{key, field}] += n
 			m.expiries[key] = all
-		} else {
+		default:
 			m.expired = true
 		}
 		key := fmt.Sprintf("ns:{%d}:h:%s:%d:%s", l.ShardOf(hash), human.FormatDuration(tier.Cell), epoch, counter)
@@ -115,8 +118,13 @@ func TestChangesOfABatch(t *testing.T) {
 				counter := fmt.Sprint(rapid.IntRange(0, most).Draw(t, "counter"))
 				at, n := stored-genAge.Draw(t, "age"), rapid.Int64Range(1, 1<<31-1).Draw(t, "n")
 				hash := window.HashCounter([]byte(counter))
-				batch.Add([]byte(counter), hash, at, stored, n)
-				models[l.ShardOf(hash)].add(l, counter, at, stored, n, now)
+				excluded := rapid.IntRange(0, 3).Draw(t, "excluded") == 3
+				if excluded {
+					batch.AddExcluded([]byte(counter), hash, at, stored, n)
+				} else {
+					batch.Add([]byte(counter), hash, at, stored, n)
+				}
+				models[l.ShardOf(hash)].add(l, counter, at, stored, n, now, excluded)
 			}
 			for shard, m := range models {
 				s := batch.Shard(shard)

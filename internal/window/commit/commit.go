@@ -73,8 +73,12 @@ type Commit struct {
 	Hits      int64         // counted
 	Commands  int           // in the transaction, without MULTI and EXEC
 	Attempts  int           // transactions tried; 0 if an earlier one had been applied
-	Conflicts int           // EXECs refused because the cursor was touched, or counters erased
+	Conflicts int           // EXECs refused because the cursor was touched, counters erased, or names added
 	Took      time.Duration // of the last attempt
+	// Overflowed is by prefix how many new names had no room.
+	Overflowed map[string]int
+	// MemoryHidden is why Redis did not say how full it is. Then memory bounds no names.
+	MemoryHidden error
 	// Ahead is how far Redis's clock is ahead of this process's (negative: behind), less what the round trip
 	// may explain.
 	Ahead time.Duration
@@ -185,7 +189,7 @@ func (w *Writer) commit(ctx context.Context, batch *window.ShardBatch, next sche
 			return out, fmt.Errorf("commit shard %d of %s at %d..%d: %w", w.shard, w.stream, w.held.Seq, next.Seq, err)
 		case errors.Is(err, redis.TxFailedErr):
 			out.Conflicts++
-			continue // another writer changed the cursor, or counters were erased: read it again at once
+			continue // another writer changed the cursor, or what the commit rests on: read it again at once
 		}
 		w.OnRetry(fmt.Errorf("commit shard %d of %s at %d..%d (%d commands): %w", w.shard, w.stream, w.held.Seq,
 			next.Seq, batch.Commands(), err))

@@ -150,7 +150,8 @@ func (r *rig) TestExpiredCellsAreLeftOut(t *testing.T) {
 	require.Len(t, stack.Scan(t, r.Client, "test:*:u:*"), 2, "unique cells, of an hour and of a day")
 	// A hit that is dated so, and was stored now, was never in the finest tier.
 	b := window.NewBatch(layout)
-	b.AddUnique([]byte("a"), window.HashCounter([]byte("a")), old.UnixMilli(), now.UnixMilli(), 1, unique.Of([]byte("x")))
+	windowtest.AddHits(b, "a", old.UnixMilli(), now.UnixMilli(), 1)
+	b.AddUnique([]byte("a"), window.HashCounter([]byte("a")), old.UnixMilli(), now.UnixMilli(), unique.Of([]byte("x")))
 	r.Open("HITS").CommitBatch(b, windowtest.CursorAt(2, now))
 	require.Empty(t, stack.Scan(t, r.Client, "test:*:u:5m:*"))
 	require.Empty(t, stack.Scan(t, r.Client, "test:*:h:1s:*"))

@@ -24,7 +24,7 @@ func (r *rig) TestCounterHasALog(t *testing.T) {
 	r.WithLogs(12)
 	now := time.Now()
 	s := r.Open("HITS")
-	hit := now.Add(-3 * time.Second) // one second, so that both write to the same hashes of the sum
+	hit := now.Add(-3 * time.Second).Truncate(2 * time.Second) // the next second has the same hashes
 	first := s.Commit("rare", hit, 2)
 	later := s.Commit("rare", hit, 1)
 	const once = 1 + 2 + 1
@@ -37,7 +37,7 @@ func (r *rig) TestCounterHasALog(t *testing.T) {
 	require.Equal(t, int64(3), r.Total("rare", time.Hour, now).Upper)
 	second := r.Open("HITS")
 	for range 3 {
-		second.Commit("rare", now.Add(-time.Second), 1)
+		second.Commit("rare", hit.Add(time.Second), 1)
 	}
 	require.Len(t, hashes(), len(layout.Tiers), "of a counter whose log was folded")
 	for _, length := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 32 * 24 * time.Hour} {

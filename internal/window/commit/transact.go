@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/internal/cluster"
 	"tallyroll/internal/window/schema"
@@ -28,6 +29,12 @@ func (w *Writer) attempt(ctx context.Context, batch *window.ShardBatch, next *sc
 		return err
 	})
 	out.Took = time.Since(start)
+	if unlisted, ok := errors.AsType[*unlistedError](err); ok {
+		if err := w.store.Overflows.List(ctx, unlisted.bound, unlisted.now); err != nil {
+			return err
+		}
+		return w.attempt(ctx, batch, next, out)
+	}
 	if err == nil && !applied {
 		// A client may return without having run the function.
 		err = errors.New("the transaction was not run")
@@ -48,8 +55,9 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 		w.erased = at.erased
 		w.forget() // what was known may be gone, and its name off the list
 	}
-	now, latest := clock.Unix(), w.store.LatestClocks.Observe(w.shard, clock)
-	if latest.After(w.suspected) && clock.Add(clockMayFall).Before(latest) {
+	now := clock.Unix()
+	latest, fell := w.store.LatestClocks.Observe(w.shard, clock, at.asked)
+	if fell > clockMayFall && latest.After(w.suspected) {
 		w.suspected = latest
 		w.forget() // what was known may have expired meanwhile
 	}
@@ -60,6 +68,9 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 		return false, err
 	}
 	w.logs.suspect = w.logs.suspect[:0]
+	if err := w.moveOverflow(ctx, tx, batch, clock, out); err != nil {
+		return false, err
+	}
 	w.changes.compute(batch, w.shard, w.store.Keys, &w.logs.sizes, &w.registers, now)
 	if exists && next.AsOf >= w.held.AsOf { // or as_of is to fall
 		next.AsOf = max(next.AsOf, found.AsOf) // another idle worker may know more
@@ -76,6 +87,9 @@ func (w *Writer) transact(ctx context.Context, tx *cluster.WatchedTx, batch *win
 	out.Attempts++
 	out.under = w.erased
 	err = w.exec(ctx, tx, &tops, *next, now, out)
+	if redisconn.IsFull(err) || errors.Is(err, redis.TxFailedErr) {
+		batch.Bounded = false // nothing was applied, and new names may have no room now
+	}
 	return err == nil, err
 }
 
@@ -85,7 +99,8 @@ func (w *Writer) forget() {
 	w.registers.forget()
 }
 
-// clockMayFall is how far Redis's clock may fall before a writer concludes that it was wrong before.
+// clockMayFall is how far Redis's clock may fall, compared with what has passed, before a writer concludes
+// that it was wrong before.
 const clockMayFall = 2 * time.Second
 
 // reportLoss marks in next what the cursor in Redis and Redis's clock show: hits counted twice, or not at
@@ -111,6 +126,7 @@ type state struct {
 	schema.CursorRecord
 	exists bool      // the record
 	clock  time.Time // of Redis
+	asked  time.Time // when this process asked for it
 	erased string    // see Keys.Erasure; empty if nothing was ever erased
 }
 
@@ -120,7 +136,7 @@ func (w *Writer) readState(ctx context.Context, tx *cluster.WatchedTx, batch *wi
 	var cursor *redis.SliceCmd
 	var clock *redis.TimeCmd
 	var erased *redis.StringCmd
-	asked := time.Now()
+	at.asked = time.Now()
 	err = tx.Read(ctx, func(p redis.Pipeliner) {
 		clock = p.Time(ctx)
 		cursor = p.HMGet(ctx, w.key, schema.CursorFields...)
@@ -138,7 +154,7 @@ func (w *Writer) readState(ctx context.Context, tx *cluster.WatchedTx, batch *wi
 		return state{}, err
 	}
 	at.clock = clock.Val()
-	out.Ahead = window.ClockAhead(at.clock, asked, time.Now())
+	out.Ahead = window.ClockAhead(at.clock, at.asked, time.Now())
 	at.CursorRecord, at.exists, err = schema.ParseCursor(w.key, cursor)
 	return at, err
 }

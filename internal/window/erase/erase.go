@@ -8,11 +8,11 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/internal/cluster"
@@ -469,7 +469,7 @@ func (e *shardEraser) exec(ctx context.Context, tx *cluster.WatchedTx, counters 
 			}
 		}
 	}
-	full := err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+	full := redisconn.IsFull(err) && !errors.Is(err, window.ErrBare)
 	if full {
 		erased, err = e.runScript(ctx, tx, members, hashes, changed, at, text, now)
 	}

@@ -149,7 +149,8 @@ func (r *rig) TestErasureByPrefixLeavesNoUniqueValues(t *testing.T) {
 				at = now.Add(-10 * time.Hour) // only the unique cell of the day is still there
 			}
 			hash := window.HashCounter([]byte(counter))
-			b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), 1, unique.Of(fmt.Append(nil, seq)))
+			windowtest.AddHits(b, counter, at.UnixMilli(), at.UnixMilli(), 1)
+			b.AddUnique([]byte(counter), hash, at.UnixMilli(), at.UnixMilli(), unique.Of(fmt.Append(nil, seq)))
 		}
 		require.NoError(t, windowtest.CommitAll(ctx, store, far, "HITS", b, windowtest.CursorAt(seq, now)))
 	}

@@ -224,7 +224,8 @@ func (e Export) page(ctx context.Context, r *Reader, dir *schema.Directory, now 
 	if err != nil {
 		return ExportPage{}, err
 	}
-	found, err := r.fetch(ctx, dir, now, func(l window.Layout, now int64) ([]window.Plan, error) {
+	found, err := r.fetch(ctx, dir, now, func(d *schema.Directory, now int64) ([]window.Plan, error) {
+		l := d.Layout
 		if !tier.HoldsSince(e.Range.From, now) {
 			return nil, &window.QuestionError{Index: 0, Err: &exportReachError{e.Step, e.Range.From,
 				window.Tiers{tier}}}

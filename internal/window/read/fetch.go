@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,18 +12,72 @@ import (
 	"tallyroll/internal/window/schema"
 )
 
-// planner plans a question for a layout and a moment (Unix milliseconds).
-type planner func(l window.Layout, now int64) ([]window.Plan, error)
+// planner plans a question for a namespace and a moment (Unix milliseconds).
+type planner func(d *schema.Directory, now int64) ([]window.Plan, error)
 
-// sumOf plans sums. Hashes inside a range are read without their fields, which halves the cost.
-func sumOf(questions []window.Question) planner {
-	return func(l window.Layout, now int64) ([]window.Plan, error) {
-		plans, err := planAll(l, questions, now)
-		for i := range plans {
-			plans[i].Sums = true
-		}
-		return plans, err
+// totalsPlanner plans questions about totals, and then those about the overflow counters that may have some
+// of their hits. Hashes inside a range are read without their fields, which halves the cost.
+type totalsPlanner struct {
+	questions []window.Question
+	overflows
+}
+
+func (t *totalsPlanner) plan(d *schema.Directory, now int64) ([]window.Plan, error) {
+	plans, err := planAll(d.Layout, t.questions, now)
+	if err != nil {
+		return nil, err
 	}
+	more, err := planAll(d.Layout, t.find(d, t.questions, plans), now)
+	plans = append(plans, more...)
+	for i := range plans {
+		plans[i].Sums = true
+	}
+	return plans, err
+}
+
+// overflows are the overflow counters that questions are also about.
+type overflows []struct {
+	of      int // the question
+	counter string
+}
+
+// find finds them by plan, and returns the questions about them.
+func (o *overflows) find(d *schema.Directory, questions []window.Question,
+	plans []window.Plan) (more []window.Question) {
+	*o = (*o)[:0]
+	for i, q := range questions {
+		if q.Part {
+			continue
+		}
+		for _, counter := range d.OverflowsOf(q.Counter, plans[i].Range.From) {
+			*o = append(*o, struct {
+				of      int
+				counter string
+			}{i, counter})
+			more = append(more, window.Question{Counter: counter, Span: q.Span})
+		}
+	}
+	return more
+}
+
+// named lets an error about an overflow counter be one about the question; asked is how many there are.
+func (o overflows) named(err error, asked int) error {
+	if q, ok := errors.AsType[*window.QuestionError](err); ok && q.Index >= asked {
+		return &window.QuestionError{Index: o[q.Index-asked].of, Err: q.Err}
+	}
+	return err
+}
+
+// add adds what the overflow counters have, the last of the answers, to what the others can have at most.
+func (o overflows) add(out window.Answers) window.Answers {
+	n := len(out.Answers) - len(o)
+	for i, overflow := range o {
+		a := &out.Answers[overflow.of]
+		a.Upper = window.AddCounts(a.Upper, out.Answers[n+i].Upper)
+		a.Overflow = cmp.Or(a.Overflow, overflow.counter)
+	}
+	out.Answers = out.Answers[:n]
+	return out
 }
 
 func planAll(l window.Layout, questions []window.Question, now int64) ([]window.Plan, error) {
@@ -54,7 +109,7 @@ func (r *Reader) ask(ctx context.Context, plan planner) (snapshot, error) {
 // old. It reads the cursors before the hashes, so the counts can only be newer than AsOf, and the clock last:
 // what had not expired by then was there.
 func (r *Reader) fetch(ctx context.Context, dir *schema.Directory, at instant, plan planner) (snapshot, error) {
-	plans, err := plan(dir.Layout, at.milli)
+	plans, err := plan(dir, at.milli)
 	if err != nil {
 		return snapshot{}, err
 	}

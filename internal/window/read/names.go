@@ -21,6 +21,8 @@ type NamesQuestion struct {
 	Limit  int    // at least 1
 	// Match, if not nil, reports which names to keep.
 	Match func(name string) bool
+	// Within, if not nil, is a span in place of the longest window: only names that can have hits in it.
+	Within *window.Span
 	// Totals, if not nil, is a span; each counter then comes with the answer about it.
 	Totals *window.Span
 	// Listed keeps all names, also of counters without hits in the longest window. Then only names are read.
@@ -41,6 +43,8 @@ type Names struct {
 	Counters []string
 	// Answers has one answer about Totals per counter; empty without Totals.
 	Answers []window.Answer
+	// Overflows are overflow counters that may have hits of counters with the prefix, also of ones not listed.
+	Overflows []string
 	// Next is the After of the next question, if there may be more names, even after an empty page.
 	Next string
 }
@@ -62,6 +66,9 @@ func (s Survey) names(ctx context.Context, q NamesQuestion) (Names, error) {
 	layout := s.dir.Layout
 	coarsest := layout.Tiers[len(layout.Tiers)-1]
 	longest := window.Last(coarsest.Window)
+	if q.Within != nil {
+		longest = *q.Within
+	}
 	plans, err := planAll(layout, []window.Question{{Counter: "", Span: longest}}, s.at.milli)
 	if err != nil {
 		return Names{}, err
@@ -84,6 +91,7 @@ func (s Survey) names(ctx context.Context, q NamesQuestion) (Names, error) {
 	}
 	out := Names{AsOf: s.asOf(), Complete: s.complete(plan), CountingSince: s.countingSince(), Next: q.After}
 	out.CompleteSince, out.Now = s.completeSince(), s.at.milli
+	out.Overflows = s.dir.OverflowsUnder(q.Prefix, plan.Range.From)
 	sets := NameSetsOf(s.reader.Store.Keys, layout, plan.Range)
 	for range maxNameRounds {
 		room := min(q.Limit-len(out.Counters), most)
@@ -132,8 +140,8 @@ func (n *Names) addListed(ctx context.Context, base Survey, names []string, span
 	}
 	questions := make([]window.Question, 0, len(names)*len(spans))
 	for _, name := range names {
-		for _, span := range spans {
-			questions = append(questions, window.Question{Counter: name, Span: span})
+		for i, span := range spans {
+			questions = append(questions, window.Question{Counter: name, Span: span, Part: i == 0})
 		}
 	}
 	found, err := base.answer(ctx, questions)
@@ -179,7 +187,7 @@ func (n *Names) Add(page Names) {
 	n.Complete = n.Complete && page.Complete
 	n.CompleteSince, n.CountingSince = max(n.CompleteSince, page.CompleteSince), page.CountingSince
 	n.Counters, n.Answers = append(n.Counters, page.Counters...), append(n.Answers, page.Answers...)
-	n.Next = page.Next
+	n.Overflows, n.Next = page.Overflows, page.Next
 }
 
 // NameSets are sorted sets that list counters: the keys of each shard's.

@@ -56,21 +56,22 @@ const maxTries = 3
 // ErrNoLayout before the first worker has started, a *QuestionError for a bad question, a *TooMuchError for
 // too many, a *ForeignError if another program has written to a key, and Redis's errors unchanged.
 func (r *Reader) Answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
-	found, err := r.ask(ctx, sumOf(questions))
+	asked := totalsPlanner{questions: questions}
+	found, err := r.ask(ctx, asked.plan)
 	if err != nil {
-		return window.Answers{}, err
+		return window.Answers{}, asked.named(err, len(questions))
 	}
-	return found.totals(), nil
+	return asked.add(found.totals()), nil
 }
 
 // Fall answers, like Answer, how many hits a counter has in the window that ends now, and how long it takes
 // without new hits until the total is at most most. Its errors are those of Answer.
 func (r *Reader) Fall(ctx context.Context, counter string, length time.Duration, most int64) (window.Answers,
 	time.Duration, error) {
-	found, err := r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
-		plans, err := planAll(l, []window.Question{{Counter: counter, Span: window.Last(length)}}, now)
+	found, err := r.ask(ctx, func(d *schema.Directory, now int64) ([]window.Plan, error) {
+		plans, err := planAll(d.Layout, []window.Question{{Counter: counter, Span: window.Last(length)}}, now)
 		if err == nil {
-			plans[0] = plans[0].Alone(l) // of a divided range, a later one needs other hashes
+			plans[0] = plans[0].Alone(d.Layout) // of a divided range, a later one needs other hashes
 		}
 		return plans, err
 	})

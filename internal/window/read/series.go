@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // seriesPlanner plans questions for series, and keeps their plans for the answers.
@@ -14,7 +15,8 @@ type seriesPlanner struct {
 	steps     []window.SeriesPlan
 }
 
-func (s *seriesPlanner) plan(l window.Layout, now int64) (_ []window.Plan, err error) {
+func (s *seriesPlanner) plan(d *schema.Directory, now int64) (_ []window.Plan, err error) {
+	l := d.Layout
 	if s.uniques {
 		if l, err = l.UniqueLayout(); err != nil {
 			return nil, &window.QuestionError{Index: 0, Err: err}

@@ -110,9 +110,12 @@ func (s *snapshot) advance(plan planner) error {
 	if s.clock <= s.at.milli {
 		return nil
 	}
-	later, err := plan(s.dir.Layout, s.clock)
+	later, err := plan(s.dir, s.clock)
 	if err != nil {
 		return err
+	}
+	if len(later) != len(s.plans) {
+		return ErrStale // an overflow is past
 	}
 	for i := range later {
 		if !later[i].ReadsLike(&s.plans[i]) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // SeriesSums are series added up over counters, with the same steps, and as fresh and complete as all are.
@@ -37,8 +38,9 @@ func (r *Reader) SeriesSums(ctx context.Context, q window.SeriesQuestion, counte
 		asked = []string{q.Counter} // for the range, and for what may be wrong with it
 	}
 	var p window.SeriesPlan
-	found, err := r.ask(ctx, func(l window.Layout, now int64) ([]window.Plan, error) {
+	found, err := r.ask(ctx, func(d *schema.Directory, now int64) ([]window.Plan, error) {
 		var err error
+		l := d.Layout
 		if p, err = l.PlanSeries(q, now); err != nil {
 			return nil, &window.QuestionError{Index: 0, Err: err}
 		}

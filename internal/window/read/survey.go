@@ -60,8 +60,8 @@ func (s Survey) completeSince() int64 { return s.all.whole() }
 // only be newer than asOf; again if next finds too much changed.
 func WithSurvey[T any](ctx context.Context, r *Reader, next func(Survey) (T, error)) (out T, err error) {
 	for range maxTries {
-		found, asked := r.ask(ctx, func(l window.Layout, _ int64) ([]window.Plan, error) {
-			shards := make([]window.Plan, l.Shards)
+		found, asked := r.ask(ctx, func(d *schema.Directory, _ int64) ([]window.Plan, error) {
+			shards := make([]window.Plan, d.Layout.Shards)
 			for i := range shards {
 				shards[i].Shard = i
 			}
@@ -86,11 +86,12 @@ func (s Survey) stillHolds(grace time.Duration) bool {
 
 // answer answers like Reader.Answer, with reads after the survey's.
 func (s Survey) answer(ctx context.Context, questions []window.Question) (window.Answers, error) {
-	found, err := s.reader.fetch(ctx, s.dir, s.at, sumOf(questions))
+	asked := totalsPlanner{questions: questions}
+	found, err := s.reader.fetch(ctx, s.dir, s.at, asked.plan)
 	if err != nil {
-		return window.Answers{}, err
+		return window.Answers{}, asked.named(err, len(questions))
 	}
-	return found.totals(), nil
+	return asked.add(found.totals()), nil
 }
 
 // affordable returns how many counters MaxCells allows to be read with all of these plans; a counter's cost
@@ -107,7 +108,8 @@ func (s Survey) affordable(least int, plans ...window.Plan) (int, error) {
 	if need := each * int64(least); need > most {
 		return 0, &window.TooMuchError{What: "cells", Count: need, Max: most}
 	}
-	return int(most / each), nil
+	overflows := len(s.dir.OverflowsUnder("", plans[0].Range.From)) // which are read with the others
+	return max(least, int(most/each)-overflows), nil
 }
 
 // About is what a namespace is, whatever its counters.

@@ -22,7 +22,8 @@ type Top struct {
 	Range         window.Range // what the span was when the summaries were read
 	Complete      bool         // see Answer
 	CountingSince int64
-	// Floor bounds the hits applied at AsOf of every counter that is not in the list.
+	// Floor bounds the hits applied at AsOf of every counter that is not in the list, if it has a prefix asked
+	// for.
 	Floor    int64
 	Counters []TopCounter // by total, the largest first; then by name
 }
@@ -68,18 +69,24 @@ const (
 	maxTopReads = 2000
 )
 
-// Top finds up to limit counters with most hits. Errors: those of Answer; a *QuestionError has the index 0; a
-// *TooMuchError if MaxCells does not allow limit counters. It reads the counters that summaries list, in the
-// order of their bounds, until no other can be among the first, or until it reaches maxTopReads or MaxCells;
-// Floor then bounds what may be missing.
-func (r *Reader) Top(ctx context.Context, asked window.Span, limit int) (Top, error) {
-	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return base.top(ctx, asked, limit) })
+// Top finds up to limit counters with most hits, among those whose names begin with one of the prefixes, if
+// there are any. Errors: those of Answer; a *QuestionError has the index 0; a *TooMuchError if MaxCells does
+// not allow limit counters. It reads the counters that summaries list, in the order of their bounds, until no
+// other can be among the first, or until it reaches maxTopReads or MaxCells; Floor then bounds what may be
+// missing.
+func (r *Reader) Top(ctx context.Context, asked window.Span, limit int, prefixes ...string) (Top, error) {
+	return WithSurvey(ctx, r, func(base Survey) (Top, error) { return base.top(ctx, asked, limit, prefixes) })
 }
 
-func (s Survey) top(ctx context.Context, span window.Span, limit int) (Top, error) {
+func (s Survey) top(ctx context.Context, span window.Span, limit int, prefixes []string) (Top, error) {
 	out, plan, candidates, err := s.bounds(ctx, span)
 	if err != nil {
 		return Top{}, err
+	}
+	if len(prefixes) > 0 {
+		candidates = slices.DeleteFunc(candidates, func(c candidate) bool {
+			return !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.counter, p) })
+		})
 	}
 	most, err := s.affordable(min(limit, len(candidates)), plan)
 	if err != nil {
@@ -97,7 +104,27 @@ func (s Survey) top(ctx context.Context, span window.Span, limit int) (Top, erro
 	if len(candidates) > 0 {
 		out.Floor = max(out.Floor, candidates[0].bound)
 	}
-	return out, nil
+	overflow, err := s.mostOverflow(ctx, span, out.Range.From)
+	out.Floor = window.AddCounts(out.Floor, overflow)
+	return out, err
+}
+
+// mostOverflow returns the most hits that one overflow counter has in a span, which begins at from (Unix
+// milliseconds): a counter may have these, too. The span may end now: an end that has just passed needs other
+// hashes a moment later, and the answer would always be stale.
+func (s Survey) mostOverflow(ctx context.Context, span window.Span, from int64) (most int64, err error) {
+	var questions []window.Question
+	for _, counter := range s.dir.OverflowsUnder("", from) {
+		questions = append(questions, window.Question{Counter: counter, Span: span, Part: true})
+	}
+	if len(questions) == 0 {
+		return 0, nil
+	}
+	found, err := s.answer(ctx, questions)
+	for _, a := range found.Answers {
+		most = max(most, a.Upper)
+	}
+	return most, err
 }
 
 // listCandidates returns the listed counters, largest bound first. floor bounds all others if whole is set.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,57 @@ func checkTop(t *testing.T, top read.Top, all map[string]window.Answer) {
 	for counter, a := range all {
 		if a.Upper > top.Floor && !listed[counter] {
 			t.Errorf("%s is missing with %+v; the floor is %d", counter, a.Total, top.Floor)
+		}
+	}
+}
+
+// withPrefixes returns the counters whose names begin with one of the prefixes.
+func withPrefixes(all map[string]window.Answer, prefixes []string) map[string]window.Answer {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(counter string, _ window.Answer) bool {
+		return !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(counter, p) })
+	})
+	return out
+}
+
+// The largest counters of prefixes are right on every kind of Redis, and no other has more than the floor,
+// however many names other prefixes have.
+func (r *rig) TestTopOfPrefixes(t *testing.T) {
+	now, b, names := time.Now(), window.NewBatch(layout), []string{}
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := range 1100 {
+		for _, prefix := range []string{"refused.a.", "refused.b.", "usage."} {
+			name := fmt.Sprint(prefix, i)
+			names = append(names, name)
+			windowtest.AddHits(b, name, now.UnixMilli()-random.Int64N(time.Hour.Milliseconds()), now.UnixMilli(), 1+int64(1000/(i+1))*(1+random.Int64N(9)))
+		}
+	}
+	r.Open("HITS").CommitBatch(b, windowtest.CursorAt(1, now))
+	for _, w := range []time.Duration{5 * time.Minute, time.Hour, 24 * time.Hour} {
+		all := make(map[string]window.Answer)
+		for chunk := range slices.Chunk(names, 1000) {
+			questions := make([]window.Question, len(chunk))
+			for i, c := range chunk {
+				questions[i] = window.Question{Counter: c, Span: window.Last(w)}
+			}
+			found, err := r.Answer(now, questions...)
+			require.NoError(t, err)
+			for i, a := range found.Answers {
+				all[chunk[i]] = a
+			}
+		}
+		for _, prefixes := range [][]string{{"refused.a."}, {"refused."}, {"refused.a.1", "usage.2"}, {"nobody."}} {
+			for _, limit := range []int{1, 10, 1000} {
+				var top read.Top
+				var err error
+				r.At(now, func() { top, err = r.Reader.Top(t.Context(), window.Last(w), limit, prefixes...) })
+				require.NoError(t, err)
+				require.LessOrEqual(t, len(top.Counters), limit)
+				checkTop(t, top, withPrefixes(all, prefixes))
+				if w == time.Hour && prefixes[0] == "refused.a." && limit == 10 && (len(top.Counters) < 10 || top.Floor >= top.Counters[0].Total) {
+					t.Errorf("%d counters with a floor of %d", len(top.Counters), top.Floor)
+				}
+			}
 		}
 	}
 }
@@ -111,6 +163,13 @@ func TestTopAgainstTheTruth(t *testing.T) {
 				}
 				require.Len(t, top.Counters, 20)
 				checkTop(t, top, all)
+				for _, prefixes := range [][]string{{"c1"}, {"c1", "c27"}, {"none"}} {
+					var some read.Top
+					r.At(now, func() { some, err = r.Reader.Top(t.Context(), window.Last(w), 20, prefixes...) })
+					require.NoError(t, err)
+					require.Equal(t, prefixes[0] == "none", len(some.Counters) == 0)
+					checkTop(t, some, withPrefixes(all, prefixes))
+				}
 				var bounds read.Top
 				r.At(now, func() { bounds, err = r.Reader.Bounds(t.Context(), window.Last(w)) })
 				require.NoError(t, err)
@@ -167,4 +226,26 @@ func (r *rig) TestNamesAreListed(t *testing.T) {
 	}
 	require.Equal(t, "[größe ☃] [shoq] []", fmt.Sprint(all("gr", 5), all("shoq", 5), all("z", 5)))
 	r.MustExpire(append(stack.Scan(t, r.Client, "test:*:names:*"), stack.Scan(t, r.Client, "test:*:top:*")...))
+}
+
+// Names of the two windows before do not count for a short window, and those with hits in it do.
+func (r *rig) TestNamesWithinASpan(t *testing.T) {
+	tier := layout.NamesTier()
+	set := 2 * tier.Window
+	turn := time.UnixMilli(0).Add((time.Since(time.UnixMilli(0))/set + 1) * set) // a set of names begins
+	now, b := turn.Add(time.Hour), window.NewBatch(layout)
+	for name, ago := range map[string]time.Duration{"old": 2 * time.Hour, "late": 30 * time.Minute, "new": time.Minute} {
+		windowtest.AddHits(b, name, now.Add(-ago).UnixMilli(), now.UnixMilli(), 1)
+	}
+	r.Open("HITS").CommitBatch(b, windowtest.CursorAt(1, now))
+	for length, want := range map[time.Duration]string{5 * time.Minute: "[late new]", 90 * time.Minute: "[late new old]"} {
+		span := window.Last(length)
+		var page read.Names
+		var err error
+		r.At(now, func() {
+			page, err = r.Reader.Names(t.Context(), read.NamesQuestion{Within: &span, Listed: true, Limit: 10})
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, fmt.Sprint(page.Counters), "%v", length)
+	}
 }

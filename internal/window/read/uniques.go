@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/schema"
 )
 
 // uniquesPlanner plans questions about unique values, and keeps their plans for the answers.
@@ -11,16 +12,27 @@ type uniquesPlanner struct {
 	questions []window.Question
 	doubt     bool // see Layout.PlanUniques
 	plans     []window.UniquePlan
+	overflows
 }
 
-func (u *uniquesPlanner) plan(l window.Layout, now int64) (_ []window.Plan, err error) {
-	u.plans = make([]window.UniquePlan, len(u.questions))
-	out := make([]window.Plan, len(u.questions))
-	for i, q := range u.questions {
-		if u.plans[i], err = l.PlanUniques(q, now, u.doubt); err != nil {
+func (u *uniquesPlanner) plan(d *schema.Directory, now int64) ([]window.Plan, error) {
+	u.plans = u.plans[:0]
+	plans, err := u.planAll(d.Layout, u.questions, now)
+	if err != nil {
+		return nil, err
+	}
+	more, err := u.planAll(d.Layout, u.find(d, u.questions, plans), now)
+	return append(plans, more...), err
+}
+
+func (u *uniquesPlanner) planAll(l window.Layout, questions []window.Question, now int64) ([]window.Plan, error) {
+	out := make([]window.Plan, len(questions))
+	for i, q := range questions {
+		p, err := l.PlanUniques(q, now, u.doubt)
+		if err != nil {
 			return nil, &window.QuestionError{Index: i, Err: err}
 		}
-		out[i] = u.plans[i].Plan
+		u.plans, out[i] = append(u.plans, p), p.Plan
 	}
 	return out, nil
 }
@@ -35,9 +47,9 @@ func (r *Reader) Uniques(ctx context.Context, questions []window.Question) (wind
 		found, err = r.ask(ctx, asked.plan)
 	}
 	if err != nil {
-		return window.Answers{}, err
+		return window.Answers{}, asked.named(err, len(questions))
 	}
-	return found.answers(func(i int, p *window.Plan) window.Estimate {
+	return asked.add(found.answers(func(i int, p *window.Plan) window.Estimate {
 		return asked.plans[i].Cover.Estimate(found.counts[i], found.latest(p))
-	}), nil
+	})), nil
 }

@@ -24,7 +24,10 @@ type Store struct {
 	Claims       Claims
 	Rules        RuleTexts
 	Keys         Keys
+	Overflows    *Overflows
 	MaxLogBytes  int                    // see window.ShardBatch.Place; tests lower it
+	Bounds       window.NameBounds      // of new names; see commit.Writer
+	NamesMemory  int                    // percent of maxmemory from which on no new name has room; 0: at any use
 	id           atomic.Pointer[string] // of the layout record, once EnsureLayout has seen it
 	LatestClocks latestClocks
 }
@@ -35,7 +38,7 @@ func NewStore(client redis.UniversalClient, ns string) *Store {
 	k := Keys{ns}
 	c := cluster.NewClient(client)
 	return &Store{Client: c, Claims: Claims{c, k.Claims()}, Rules: RuleTexts{c, k.rules()}, Keys: k,
-		MaxLogBytes: window.MaxLogBytes}
+		Overflows: &Overflows{client: c, key: k.Streams()}, MaxLogBytes: window.MaxLogBytes}
 }
 
 // RewriteTorn returns a function for redis.Options.OnConnect that makes Redis rewrite its append-only file if
@@ -84,20 +87,59 @@ func (s *Store) Scan(ctx context.Context, do func(at cluster.Server, keys []stri
 // latestClocks are the latest times read from the clock of each shard's server.
 type latestClocks struct {
 	mu     sync.Mutex
-	latest map[int]time.Time // by shard
+	latest map[int]clockReading // by shard
 }
 
-// Observe records a time of a shard's server, and returns the latest one.
-func (c *latestClocks) Observe(shard int, now time.Time) time.Time {
+// clockReading is a time of a server, and when this process had received it.
+type clockReading struct{ clock, received time.Time }
+
+// Observe records a time of a shard's server. It returns the latest one, and how far the clock has fallen
+// since: by what it shows less, and by what has passed until this process asked. Unlike window.ClockAhead,
+// the result does not change if an operator sets the clock of this process.
+func (c *latestClocks) Observe(shard int, clock, asked time.Time) (latest time.Time, fell time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.latest == nil {
-		c.latest = make(map[int]time.Time)
+		c.latest = make(map[int]clockReading)
 	}
-	if now.After(c.latest[shard]) {
-		c.latest[shard] = now
+	if clock.After(c.latest[shard].clock) {
+		c.latest[shard] = clockReading{clock, time.Now()}
 	}
-	return c.latest[shard]
+	r := c.latest[shard]
+	return r.clock, r.clock.Sub(clock) + max(asked.Sub(r.received), 0)
+}
+
+// DescribeFull returns, human-readable, what fills the server of a shard: its maxmemory, and the prefix with
+// which most names begin, of some of the shard's. What Redis does not tell is left out.
+func (s *Store) DescribeFull(ctx context.Context, l window.Layout, shard int) string {
+	const read = 200 // names
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	t := l.NamesTier()
+	key := s.Keys.Names(shard, t, t.NamesOf(t.EpochAt(time.Now().UnixMilli())))
+	node, err := s.Client.NodeOf(ctx, key)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	_, memory, _ := strings.Cut(node.Info(ctx, "memory").Val(), "maxmemory_human:")
+	if limit, _, ok := strings.Cut(memory, "\r\n"); ok {
+		out = append(out, "maxmemory is "+limit)
+	}
+	names, begin, prefix := node.ZRandMember(ctx, key, read).Val(), make(map[string]int), ""
+	for _, name := range names {
+		if i := strings.IndexAny(name[1:], "./:"); i >= 0 {
+			begin[name[:i+2]]++
+			if begin[name[:i+2]] > begin[prefix] {
+				prefix = name[:i+2]
+			}
+		}
+	}
+	if prefix != "" {
+		out = append(out, fmt.Sprintf("%d %% of %d names read begin with %.64q", 100*begin[prefix]/len(names),
+			len(names), prefix))
+	}
+	return strings.Join(out, ", and ")
 }
 
 // RuleTexts are the texts of the rules that cursors name, once per namespace. This package does not interpret

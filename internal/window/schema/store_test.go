@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -328,4 +329,28 @@ func (r *rig) TestRulesAreKept(t *testing.T) {
 	windowtest.MustName(t, r.Store.Rules.Key(), r.Store.Rules.Keep(ctx, map[string][]byte{"bb": nil}))
 	_, _, err := r.Store.Rules.Read(ctx, "bb")
 	windowtest.MustName(t, r.Store.Rules.Key(), err)
+}
+
+// What a server's clock has fallen by is measured against what has passed since it was last read.
+func TestAClockThatFellBetweenTwoReadings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := schema.NewStore(nil, "test")
+		began := time.Now()
+		shown := began.Add(3 * time.Second)
+		observe := func(clock time.Time) (time.Time, time.Duration) {
+			return store.LatestClocks.Observe(0, clock, time.Now())
+		}
+		observe(shown)
+		for range 3 {
+			latest, fell := observe(time.Now())
+			require.Equal(t, shown, latest)
+			require.Equal(t, 3*time.Second, fell)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second)
+		latest, fell := observe(time.Now())
+		require.Equal(t, time.Now(), latest)
+		require.Zero(t, fell, "deadlines before this clock have passed")
+	})
 }

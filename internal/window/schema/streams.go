@@ -68,7 +68,7 @@ func parseMoment(text string) (at int64, ok bool) {
 func parseList(list map[string]string) (out map[string]Listed, err error) {
 	out = make(map[string]Listed, len(list))
 	for stream, value := range list {
-		if stream == BeganField {
+		if strings.HasPrefix(stream, ".") { // BeganField, or one of Overflow
 			continue
 		}
 		if out[stream], err = parseListed(stream, value); err != nil {
@@ -101,11 +101,28 @@ func (s *Store) AddUnknownStream(ctx context.Context, stream string) error {
 
 // Streams reads the list, by name.
 func (s *Store) Streams(ctx context.Context) (map[string]Listed, error) {
+	values, err := s.readList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parseList(values)
+}
+
+// ReadOverflows reads the list's prefixes of which names overflow, the longest first.
+func (s *Store) ReadOverflows(ctx context.Context) ([]Overflow, error) {
+	values, err := s.readList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parseOverflows(values)
+}
+
+func (s *Store) readList(ctx context.Context) (map[string]string, error) {
 	values, err := s.Client.HGetAll(ctx, s.Keys.Streams()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the list of streams: %w", cluster.WrapForeign(s.Keys.Streams(), err))
 	}
-	return parseList(values)
+	return values, nil
 }
 
 // EndStream marks a live stream as ended at a moment (Unix milliseconds). Its cursors then count for
@@ -225,6 +242,8 @@ type Directory struct {
 	Streams []string          // sorted by name
 	Listed  map[string]Listed // by name
 	Began   int64             // see BeganField; 0 if no stream has ended
+	// Overflows are prefixes of which some names are counted on overflow counters, the longest first.
+	Overflows []Overflow
 
 	// Redis's replies and their values.
 	record, list string
@@ -250,9 +269,13 @@ func ParseDirectory(record, list cluster.Reply) (*Directory, error) {
 	if err != nil {
 		return nil, &window.ForeignError{Key: list.Key, Err: err}
 	}
+	overflows, err := parseOverflows(values)
+	if err != nil {
+		return nil, &window.ForeignError{Key: list.Key, Err: err}
+	}
 	return &Directory{
 		Layout: layout.Layout, Id: layout.id, Streams: slices.Sorted(maps.Keys(listed)), Listed: listed, Began: began,
-		record: record.Text, list: list.Text, text: text, values: values,
+		Overflows: overflows, record: record.Text, list: list.Text, text: text, values: values,
 	}, nil
 }
 

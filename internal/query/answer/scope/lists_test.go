@@ -67,6 +67,14 @@ func TestListsOfATokenAreAsIfThereWereNoOtherCounters(t *testing.T) {
 		}
 	}
 
+	top, err := r.Top(ctx, window.Last(time.Hour), 1000, "a.", "c.")
+	require.NoError(t, err)
+	var found []string
+	for _, c := range top.Counters {
+		found = append(found, c.Counter)
+	}
+	require.ElementsMatch(t, own, found)
+
 	rows := func(reader scope.Counters, after string) (out []read.ExportRow) {
 		e, err := reader.BeginExport(ctx, read.ExportQuestion{From: now.Add(-50 * time.Minute).UnixMilli(), To: window.Now})
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ type Counters interface {
 	UniqueSeries(ctx context.Context, questions []window.SeriesQuestion) ([]window.Series, error)
 	SeriesSums(ctx context.Context, q window.SeriesQuestion, counters []string, group func(counter string) string,
 		lines int) (read.SeriesSums, error)
-	Top(ctx context.Context, asked window.Span, limit int) (read.Top, error)
+	Top(ctx context.Context, asked window.Span, limit int, prefixes ...string) (read.Top, error)
 	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 	BeginExport(ctx context.Context, q read.ExportQuestion) (read.Export, error)
 	ExportPage(ctx context.Context, e read.Export, at read.ExportPlace) (read.ExportPage, error)
@@ -76,6 +76,9 @@ func checkedErr(ctx context.Context, err error) error {
 func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) string,
 	ask func(context.Context, []Q) (A, error)) (out A, err error) {
 	for _, q := range questions {
+		if part, ok := any(q).(window.Question); ok && part.Part && mayOverflowTo(ctx, part.Counter) {
+			continue // the bearer learns a bound
+		}
 		check := access.From(ctx).CheckKey
 		if counter(q) == window.AllHits {
 			check = access.From(ctx).CheckPrefix // the hits of all names
@@ -88,6 +91,13 @@ func checked[Q, A any](ctx context.Context, questions []Q, counter func(Q) strin
 		return out, err
 	}
 	return ask(ctx, questions)
+}
+
+// mayOverflowTo reports whether a counter is an overflow counter that may have hits of the token's counters.
+func mayOverflowTo(ctx context.Context, counter string) bool {
+	return slices.ContainsFunc(access.From(ctx).Prefixes(), func(prefix string) bool {
+		return window.OverflowsTo(prefix, counter)
+	})
 }
 
 func counterOf(q window.Question) string { return q.Counter }
@@ -124,12 +134,21 @@ func (r Authorized) SeriesSums(ctx context.Context, q window.SeriesQuestion, cou
 		})
 }
 
-// Top is about all counters, so a token with prefixes is refused: its largest follow from Names and Answer.
-func (r Authorized) Top(ctx context.Context, asked window.Span, limit int) (read.Top, error) {
-	if err := checkedErr(ctx, access.From(ctx).CheckPrefix("")); err != nil {
+// Top without a prefix is about all counters, so it is refused to a token with prefixes.
+func (r Authorized) Top(ctx context.Context, asked window.Span, limit int, prefixes ...string) (read.Top, error) {
+	named := prefixes
+	if len(named) == 0 {
+		named = []string{""}
+	}
+	for _, prefix := range named {
+		if err := access.From(ctx).CheckPrefix(prefix); err != nil {
+			return read.Top{}, err
+		}
+	}
+	if err := checkedErr(ctx, nil); err != nil {
 		return read.Top{}, err
 	}
-	return r.counters.Top(ctx, asked, limit)
+	return r.counters.Top(ctx, asked, limit, prefixes...)
 }
 
 // Names lists one prefix of the token after the other, which is the order of the names.

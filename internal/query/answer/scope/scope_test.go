@@ -32,8 +32,9 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 	t.Parallel()
 	r := Authorize(struct{ Counters }{}) // panics if it is asked
 	ctx := Bearer(t, "a.", "c.")
-	for _, name := range others {
-		questions := []window.Question{{Counter: "a.x"}, {Counter: name}}
+	// A part of a sum is refused, too, unless it is an overflow counter that may have hits of the token's names.
+	for _, name := range append([]string{"b.~other.1", "ab.~other.1", "c~other.x.~other.1"}, others...) {
+		questions := []window.Question{{Counter: "a.x"}, {Counter: name, Part: true}}
 		lines := []window.SeriesQuestion{{Counter: "a.x"}, {Counter: name}}
 		for method, ask := range map[string]func() error{
 			"Answer":       func() error { _, err := r.Answer(ctx, questions); return err },
@@ -43,6 +44,7 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 			"SeriesSums":   func() error { _, err := r.SeriesSums(ctx, lines[0], []string{"a.x", name}, nil, 0); return err },
 			"SeriesSums 2": func() error { _, err := r.SeriesSums(ctx, lines[1], nil, nil, 0); return err },
 			"Top":          func() error { _, err := r.Top(ctx, window.Span{}, 1); return err },
+			"Top 2":        func() error { _, err := r.Top(ctx, window.Span{}, 1, "a.", name); return err },
 			"Names":        func() error { _, err := r.Names(ctx, read.NamesQuestion{Prefix: name}); return err },
 			"BeginExport":  func() error { _, err := r.BeginExport(ctx, read.ExportQuestion{Prefix: name}); return err },
 			"ExportPage": func() error {
@@ -58,6 +60,27 @@ func TestReaderRefusesWhatTheTokenIsNotAbout(t *testing.T) {
 			if err == nil || p.Status != http.StatusForbidden || p.Type != web.KeyOutsidePrefix.Type() || !strings.Contains(p.Detail, `the token shop, which is about names that begin with "a." or "c."`) {
 				t.Errorf("%s of %q: %v", method, name, err)
 			}
+		}
+	}
+}
+
+// answers is Counters that answers every question.
+type answers struct{ Counters }
+
+func (answers) Answer(context.Context, []window.Question) (window.Answers, error) {
+	return window.Answers{}, nil
+}
+
+func TestASumReadsTheOverflowOfWiderPrefixes(t *testing.T) {
+	t.Parallel()
+	r := Authorize(answers{})
+	for _, name := range []string{"a.~other.1", "~other.12", "a.b.~other.1"} {
+		question := window.Question{Counter: name, Part: true}
+		_, err := r.Answer(Bearer(t, "c.", "a.b."), []window.Question{question})
+		require.NoError(t, err, name)
+		if question.Part = false; !strings.HasPrefix(name, "a.b.") {
+			_, err = r.Answer(Bearer(t, "c.", "a.b."), []window.Question{question})
+			require.Equal(t, http.StatusForbidden, web.ProblemOf(err).Status, name)
 		}
 	}
 }
