@@ -13,7 +13,12 @@ type Count struct {
 	Refused     CounterNames // hits of refused takes
 	Returned    CounterNames // hits that were given back, or that a later settlement took away
 	WouldRefuse CounterNames // hits of takes that a limit in shadow mode would have refused
+	Nearly      CounterNames // takes, also refused ones, after which more than At of max is used
+	At          int64        // hundredths of a percent; 0 without Nearly
 }
+
+// Whole is all of a max, in the unit of Count.At.
+const Whole = 100_00
 
 // MaxCounters is how many counters the same hits of a limit's key may have.
 const MaxCounters = 3
@@ -93,6 +98,9 @@ func (l *Limiter) countHits(a *Answer, settle bool) {
 		}
 		if counters != (CounterNames{}) && n > 0 {
 			l.Counted(counters, d.Take.Limit.Name, d.Take.Key, n)
+		}
+		if names.Nearly != (CounterNames{}) && d.Take.N > 0 && d.Remaining*Whole < d.Take.Limit.Max*(Whole-names.At) {
+			l.Counted(names.Nearly, d.Take.Limit.Name, d.Take.Key, 1)
 		}
 	}
 }

@@ -311,7 +311,8 @@ func (r *Rule) readWindow(text, zone string) (field string, err error) {
 	return "tz", err
 }
 
-// readLimit makes a rule about each counter of a limit's allowed hits: above is a percentage of its max.
+// readLimit makes a rule about each key of a limit: above is a percentage of its max. The counters of keys
+// that may be above say which to ask the limit for.
 func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mistake string) {
 	l := limits[name]
 	switch {
@@ -319,41 +320,28 @@ func (r *Rule) readLimit(limits limitfile.Set, name, above string) (field, mista
 		return "limit", "WATCH_LIMITS_FILE must be set to the file of limits"
 	case l == nil:
 		return "limit", fmt.Sprintf("%q is not a limit of WATCH_LIMITS_FILE", name)
-	case l.Policy.Traits().Slots:
-		return "limit", fmt.Sprintf("%q has the policy %s: it counts slots that are held, and no hits", name, l.Policy)
-	case l.AtMost > 0:
-		return "limit", fmt.Sprintf("%q has at_most: its takes may have a max of their own, unknown here", name)
 	case l.Unlimited:
 		return "limit", fmt.Sprintf("%q is unlimited: there is no max to compare with", name)
-	case l.Count.Allowed.OfKeys() == "":
-		return "limit", fmt.Sprintf("%q has no counters of the allowed hits of keys: add count: {allowed: "+
-			"\"usage.{limit}.{key}\"} to it", name)
+	case l.Count.Nearly.OfKeys() == "":
+		return "limit", fmt.Sprintf("%q has no counters of keys that have used nearly all: add count: {nearly: "+
+			"\"nearly.{limit}.{key}\"} to it", name)
 	}
-	prefix := l.Count.Allowed.OfKeys().Prefix(name)
-	for _, other := range limits { // other meetings of counters are refused by the file
-		if other != l && slices.ContainsFunc(other.Count.Allowed[:], func(c limit.CounterName) bool {
-			return c.Prefix(other.Name) == prefix
-		}) {
-			return "limit", fmt.Sprintf("not only counters of hits that %q allowed begin with %q: put {limit} into "+
-				"its count.allowed, and begin no other count like this", name, prefix)
-		}
+	prefix := l.Count.Nearly.OfKeys().Prefix(name)
+	if l.AtMost > 0 {
+		return "limit", fmt.Sprintf("%q has at_most: its takes may have a max of their own, unknown here: write a "+
+			"rule with prefix: %s, each: true, window: 5m and above: 0", name, prefix)
 	}
-	m := form.Percent.FindStringSubmatch(above)
-	if m == nil {
-		return "above", fmt.Sprintf("%q: must be a percentage of the limit's max, such as 80%%", above)
+	share, ok := human.ParsePercent(above)
+	if !ok || !form.Percent.MatchString(above) || share < l.Count.At {
+		return "above", fmt.Sprintf("%q: must be a percentage of the limit's max, such as 80%%, and not below at of "+
+			"its count", above)
 	}
-	r.Prefix, r.Each, r.Window = &prefix, true, window.Last(l.Window)
+	r.Limit, r.Prefix, r.Each, r.Window = l, &prefix, true, window.Last(l.Window)
 	if l.Period != nil {
 		r.Window = window.Span{To: window.Now, Calendar: l.Period}
 	}
-	r.Condition.Kind, r.Condition.Threshold = Above, parsePercent(m[1:])*l.Max/hundredPercent
+	r.Condition.Kind, r.Condition.Threshold = Above, share*l.Max/limit.Whole
 	return "", ""
-}
-
-// parsePercent returns a percentage, which is split at its point, in hundredths.
-func parsePercent(parts []string) int64 {
-	n, _ := strconv.ParseInt(parts[0]+(cmp.Or(parts[1], "0") + "0")[:2], 10, 64)
-	return n
 }
 
 // parseThreshold reads a number of hits, or a percentage. After an error, allowed says what is allowed.
@@ -373,14 +361,13 @@ func parseThreshold(kind Kind, text string) (n int64, allowed string) {
 		return n, ""
 	}
 	const hint = "a percentage with a sign, such as +50% or -20%: from -100% on, and not 0%"
-	m := form.Percents.FindStringSubmatch(text)
-	if m == nil {
+	if !form.Percents.MatchString(text) {
 		return 0, hint
 	}
-	if n = parsePercent(m[2:]); m[1] == "-" {
+	if n, _ = human.ParsePercent(text[1:]); text[0] == '-' {
 		n = -n
 	}
-	if n == 0 || n < -hundredPercent {
+	if n == 0 || n < -limit.Whole {
 		return 0, hint
 	}
 	return n, ""

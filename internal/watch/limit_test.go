@@ -32,7 +32,7 @@ func parseWithLimit(t *testing.T, url, rules, limits string) *RuleSet {
 
 const (
 	nearlyUsed = "- {name: r, limit: pro, above: 80%, to: [a]}\n"
-	proOf      = "- {name: pro, window: 30m, max: %d, count: {allowed: 'usage.{limit}.{key}', refused: 'refused.{key}'}}\n"
+	proOf      = "- {name: pro, window: 30m, max: %d, count: {nearly: 'nearly.{limit}.{key}', at: 0.01%%, refused: 'refused.{key}'}}\n"
 )
 
 // A limit's rule has its counters, window and max. Only what the rule uses of the limit makes another file.
@@ -50,8 +50,10 @@ func TestRuleAboutALimitHasItsNumbers(t *testing.T) {
 		{"99.5%", 1000, "", 995, 3}, {"0.01%", 9999, "", 0, 4}, {"9999.99%", 1_000_000_000, "", 99_999_900_000, 5}, {"80%", 0, "", 0, 6},
 	} {
 		set := parseWithLimit(t, "http://127.0.0.1:1", strings.Replace(nearlyUsed, "80%", c.above, 1), fmt.Sprintf(proOf, c.max)+c.other)
-		prefix := "usage.pro."
-		require.Equal(t, Rule{Name: "r", Prefix: &prefix, Each: true, Window: window.Last(30 * time.Minute), Condition: Condition{Kind: Above, Threshold: c.want},
+		prefix := "nearly.pro."
+		of := set.Rules[0].Limit
+		require.Equal(t, "pro", of.Name)
+		require.Equal(t, Rule{Name: "r", Prefix: &prefix, Limit: of, Each: true, Window: window.Last(30 * time.Minute), Condition: Condition{Kind: Above, Threshold: c.want},
 			To: []string{"a"}, line: 3}, *set.Rules[0], c)
 		fingerprints[set.Fingerprint] = true
 		require.Len(t, fingerprints, c.prints, c)
@@ -82,7 +84,7 @@ func TestKeysOfALimitFireAndResolveOnce(t *testing.T) {
 	t.Parallel()
 	broker := stack.SharedNATS(t)
 	a := newKeyReceiver(t)
-	c := newCounters(map[string]int64{"usage.pro.cold": 80, "refused.hot": 500, "usage.pro": 500})
+	c := newCounters(map[string]int64{"nearly.pro.cold": 80, "refused.hot": 500, "nearly.pro": 500})
 	set := parseWithLimit(t, a.URL, nearlyUsed, fmt.Sprintf(proOf, 100))
 	var members []*member
 	for i := range 3 {
@@ -96,30 +98,30 @@ func TestKeysOfALimitFireAndResolveOnce(t *testing.T) {
 		a.await(t, want...)
 	}
 	for i := range 5 {
-		step(func() { c.totals[fmt.Sprint("usage.pro.", i)] = 81 }, fmt.Sprintf("usage.pro.%d firing", i))
+		step(func() { c.totals[fmt.Sprint("nearly.pro.", i)] = 81 }, fmt.Sprintf("nearly.pro.%d firing", i))
 	}
-	step(func() { delete(c.totals, "usage.pro.0") }, "usage.pro.0 resolved") // no summary lists it
+	step(func() { delete(c.totals, "nearly.pro.0") }, "nearly.pro.0 resolved") // no summary lists it
 	for i, m := range members {
 		m.kill()
 		members[i] = startMember(t, broker.URL(), c, set, fmt.Sprint("n", i))
 	}
-	step(func() { c.totals["usage.pro.5"] = 100 }, "usage.pro.5 firing")
+	step(func() { c.totals["nearly.pro.5"] = 100 }, "nearly.pro.5 firing")
 	useLimit := func(most int) {
 		for _, m := range members {
 			m.useRuleSet(parseWithLimit(t, a.URL, nearlyUsed, fmt.Sprintf(proOf, most)))
 		}
 	}
 	useLimit(120) // 96
-	a.await(t, append(want, "usage.pro.1 resolved", "usage.pro.2 resolved", "usage.pro.3 resolved", "usage.pro.4 resolved")...)
-	want = append(want, "usage.pro.1 resolved", "usage.pro.2 resolved", "usage.pro.3 resolved", "usage.pro.4 resolved")
+	a.await(t, append(want, "nearly.pro.1 resolved", "nearly.pro.2 resolved", "nearly.pro.3 resolved", "nearly.pro.4 resolved")...)
+	want = append(want, "nearly.pro.1 resolved", "nearly.pro.2 resolved", "nearly.pro.3 resolved", "nearly.pro.4 resolved")
 	useLimit(99) // 79
-	want = append(want, "usage.pro.1 firing", "usage.pro.2 firing", "usage.pro.3 firing", "usage.pro.4 firing", "usage.pro.cold firing")
+	want = append(want, "nearly.pro.1 firing", "nearly.pro.2 firing", "nearly.pro.3 firing", "nearly.pro.4 firing", "nearly.pro.cold firing")
 	a.await(t, want...)
 	step(func() {
 		for key := range c.totals {
 			c.totals[key] = 0
 		}
-	}, "usage.pro.1 resolved", "usage.pro.2 resolved", "usage.pro.3 resolved", "usage.pro.4 resolved", "usage.pro.5 resolved", "usage.pro.cold resolved")
+	}, "nearly.pro.1 resolved", "nearly.pro.2 resolved", "nearly.pro.3 resolved", "nearly.pro.4 resolved", "nearly.pro.5 resolved", "nearly.pro.cold resolved")
 }
 
 // If a counter that no summary lists may be above, keys that certainly are fire, and the rule is unknown. If

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"tallyroll/internal/limit"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/read"
 	"tallyroll/internal/window/schema"
@@ -28,10 +29,16 @@ type Reader interface {
 	Names(ctx context.Context, q read.NamesQuestion) (read.Names, error)
 }
 
-// querier queries the counters of rules and evaluates them. One goroutine uses it.
+// Limiter is the part of limit.Limiter that rules use.
+type Limiter interface {
+	Look(ctx context.Context, takes []limit.Take) (limit.Answer, error)
+}
+
+// querier queries the counters and limits of rules and evaluates them. One goroutine uses it.
 type querier struct {
-	reader Reader
-	maxSum int // counters with a prefix that one rule reads
+	reader  Reader
+	limiter Limiter
+	maxSum  int // counters with a prefix that one rule reads
 }
 
 const (
@@ -106,6 +113,9 @@ func (q *querier) queryRules(ctx context.Context, rules []*Rule, activeKeys func
 		}
 	}
 	answers, err := q.fetchAnswers(ctx, answerable, lists)
+	if err == nil {
+		answers.uses, err = q.askLimits(ctx, answerable, lists)
+	}
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -167,6 +177,8 @@ func (q *querier) listCounters(ctx context.Context, rules []*Rule) (map[*Rule]*c
 		switch {
 		case r.Top > 0:
 			return listQuery{top: r.Top, span: r.Window}
+		case r.Limit != nil:
+			return listQuery{prefix: *r.Prefix, each: true, span: r.Window}
 		case r.Each:
 			return listQuery{prefix: *r.Prefix, each: true, span: r.Window, above: r.Condition.Threshold}
 		}
@@ -288,6 +300,60 @@ type answerSet struct {
 	at, asOf int64
 	answers  map[window.Question]window.Answer
 	refused  map[window.Question]string // why
+	uses     map[use]answeredUse
+}
+
+// use is what a counter's key has used of the rule's limit.
+type use struct {
+	rule    *Rule
+	counter string
+}
+
+type answeredUse struct {
+	Figures
+	refusal string
+}
+
+// askLimits asks the limits of rules what the keys of the listed counters have used of them.
+func (q *querier) askLimits(ctx context.Context, rules []*Rule, lists map[*Rule]*counterList) (map[use]answeredUse,
+	error) {
+	out := make(map[use]answeredUse)
+	var mu sync.Mutex // guards out
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(listConcurrency)
+	for _, r := range rules {
+		if r.Limit == nil {
+			continue
+		}
+		asked, callerOf := r.Limit.Limit, r.Limit.Callers()
+		asked.Fail = limit.FailClosed // no fail mode knows the hits
+		for counters := range slices.Chunk(lists[r].counters, limit.MaxTogether) {
+			group.Go(func() error {
+				takes := make([]limit.Take, len(counters))
+				for i, counter := range counters {
+					key := strings.TrimPrefix(counter, *r.Prefix)
+					takes[i] = limit.Take{Limit: &asked, Caller: callerOf(key), Key: key}
+				}
+				answer, err := q.limiter.Look(gctx, takes)
+				if _, down := errors.AsType[*limit.UnavailableError](err); down || gctx.Err() != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i, counter := range counters {
+					if err != nil {
+						out[use{r, counter}] = answeredUse{refusal: formatRefusal(err)}
+						continue
+					}
+					d := &answer.Decisions[i]
+					out[use{r, counter}] = answeredUse{Figures: Figures{Total: max(asked.Max-d.Remaining, d.Lower),
+						Lower: d.Lower, Upper: d.Upper, Fresh: true, Complete: true}}
+				}
+				return nil
+			})
+		}
+	}
+	return out, group.Wait()
 }
 
 // fetchAnswers queries all counters of all rules in few round trips. It leaves out refused questions. Each
@@ -339,7 +405,7 @@ func (l *counterList) countersToQuery(r *Rule) []string {
 		return []string{r.Key}
 	case l.refusal != "":
 		return nil
-	case len(l.counters) == 0 && r.Prefix != nil:
+	case r.Limit != nil || len(l.counters) == 0 && r.Prefix != nil:
 		return append([]string{*r.Prefix}, l.overflows...)
 	}
 	return slices.Concat(l.counters, l.overflows)
@@ -358,7 +424,11 @@ func (l *counterList) overflowsTo(key string) (out []string) {
 	return out
 }
 
-func (s *answerSet) readFigures(q window.Question) (out Figures, refusal string) {
+func (s *answerSet) readFigures(r *Rule, q window.Question) (out Figures, refusal string) {
+	if r.Limit != nil {
+		used := s.uses[use{r, q.Counter}]
+		return used.Figures, used.refusal
+	}
 	if refusal = s.refused[q]; refusal != "" {
 		return out, refusal
 	}
@@ -429,6 +499,9 @@ func (l *counterList) cover(span window.Range, asOf int64) Figures {
 // complete as that list, because an unlisted counter may belong to the key.
 func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *counterList) Result {
 	out := Result{Rule: r, Key: key, At: s.at, AsOf: s.asOf}
+	if r.Limit != nil {
+		out.AsOf = s.at
+	}
 	sums := make([]Figures, len(r.questions("")))
 	for i, q := range r.questions("") {
 		sums[i] = Figures{Fresh: true, Complete: true}
@@ -441,7 +514,7 @@ func (s *answerSet) evaluateKey(r *Rule, key string, counters []string, l *count
 	}
 	for n, counter := range slices.Concat(counters, l.overflowsTo(key)) {
 		for i, q := range r.questions(counter) {
-			figures, refusal := s.readFigures(q)
+			figures, refusal := s.readFigures(r, q)
 			if refusal != "" {
 				out.Reason = refusal
 				return out

@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"tallyroll/internal/limit"
 	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
 	"tallyroll/internal/window"
@@ -77,6 +78,19 @@ func (r fakeReader) Answer(_ context.Context, questions []window.Question) (wind
 		})
 	}
 	return out, nil
+}
+
+// fakeLimiter's keys have used as many hits as their counters nearly.LIMIT.KEY have.
+type fakeLimiter struct{ *counters }
+
+func (l fakeLimiter) Look(_ context.Context, takes []limit.Take) (a limit.Answer, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range takes {
+		n := l.totals[limit.CounterName("nearly.{limit}.{key}").Of(t.Limit.Name, t.Key)]
+		a.Decisions = append(a.Decisions, limit.Decision{Take: t, Lower: n, Upper: n, Remaining: max(0, t.Limit.Max-n)})
+	}
+	return a, nil
 }
 
 func (r fakeReader) Look(context.Context) (window.Layout, error) {
@@ -262,7 +276,7 @@ func startMember(t *testing.T, url string, c *counters, set *RuleSet, name strin
 		defer m.conn.Close()
 		var problems problemLog
 		for ctx.Err() == nil {
-			_ = m.runSession(ctx, js, fakeReader{c, m.hasNoRedis}, &problems)
+			_ = m.runSession(ctx, js, querier{fakeReader{c, m.hasNoRedis}, fakeLimiter{c}, m.settings.MaxSum}, &problems)
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):

@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"time"
 
+	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/human"
 	"tallyroll/internal/window"
 	"tallyroll/internal/window/calendar"
@@ -24,6 +26,7 @@ type Rule struct {
 	All    bool
 	Group  int
 	Each   bool
+	Limit  *limitfile.Limit // the keys of its counters, which begin with Prefix, have a state; nil: counters have
 
 	Window    window.Span // up to now
 	Condition Condition
@@ -224,11 +227,8 @@ func (c Condition) evaluate(current, previous Figures) (Verdict, string) {
 func (c Condition) isLess(current, previous int64) bool { return c.compare(current, previous) < 0 }
 func (c Condition) isMore(current, previous int64) bool { return c.compare(current, previous) > 0 }
 
-// hundredPercent is 100 %, in the unit of a threshold.
-const hundredPercent = 100 * 100
-
 func (c Condition) compare(current, previous int64) int {
-	currentHigh, currentLow := bits.Mul64(uint64(current), hundredPercent)
-	previousHigh, previousLow := bits.Mul64(uint64(previous), uint64(hundredPercent+c.Threshold))
+	currentHigh, currentLow := bits.Mul64(uint64(current), limit.Whole)
+	previousHigh, previousLow := bits.Mul64(uint64(previous), uint64(limit.Whole+c.Threshold))
 	return cmp.Or(cmp.Compare(currentHigh, previousHigh), cmp.Compare(currentLow, previousLow))
 }

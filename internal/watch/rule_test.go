@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/watch/form"
 	"tallyroll/internal/watch/history"
@@ -73,8 +74,8 @@ func (c Condition) holds(current, previous int64) bool {
 	case Below:
 		return current < c.Threshold
 	}
-	left := new(big.Int).Mul(big.NewInt(current), big.NewInt(hundredPercent))
-	right := new(big.Int).Mul(big.NewInt(previous), big.NewInt(hundredPercent+c.Threshold))
+	left := new(big.Int).Mul(big.NewInt(current), big.NewInt(limit.Whole))
+	right := new(big.Int).Mul(big.NewInt(previous), big.NewInt(limit.Whole+c.Threshold))
 	if c.Threshold > 0 {
 		return current > previous && left.Cmp(right) >= 0
 	}
@@ -104,7 +105,7 @@ func TestVerdictIsTrueForAnyTruthWithinTheBounds(t *testing.T) {
 		c := Condition{Kind: rapid.SampledFrom([]Kind{Above, Below, ByPercent}).Draw(t, "kind"), Surely: rapid.Bool().Draw(t, "surely")}
 		c.Threshold = rapid.Int64Range(0, scale).Draw(t, "threshold")
 		if c.Kind == ByPercent {
-			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-hundredPercent, -1)).Draw(t, "percent")
+			c.Threshold = rapid.OneOf(rapid.Int64Range(1, 50_000), rapid.Int64Range(-limit.Whole, -1)).Draw(t, "percent")
 			c.Least = rapid.Int64Range(0, scale).Draw(t, "least")
 		}
 		verdict, why := c.evaluate(now, before)
@@ -322,12 +323,11 @@ func TestMistakesInTheFileAreNamedWithTheirLine(t *testing.T) {
 	t.Parallel()
 	limits, err := limitfile.Parse([]byte(`
 limits:
-- {name: pro, window: 30d, max: 1000, count: {allowed: "usage.{limit}.{key}", refused: "refused.{limit}.{key}"}}
+- {name: pro, window: 30d, max: 1000, count: {nearly: "nearly.{limit}.{key}", refused: "refused.{limit}.{key}"}}
 - {name: free, window: 1d, max: 10, count: {refused: "refused.{limit}.{key}"}}
 - {name: all, window: 1d, unlimited: true, count: {allowed: "usage.{limit}.{key}"}}
-- {name: jobs, window: 1m, max: 10, policy: concurrent}
-- {name: shared, window: 1d, max: 10, count: {allowed: "tokens.{key}"}}
-- {name: sharing, window: 1d, max: 10, count: {allowed: "tokens.{key}"}}
+- {name: plans, window: month, max: 10, at_most: 100, count: {nearly: "near.{limit}.{key}"}}
+- {name: sums, window: 1d, max: 10, count: {nearly: "near.{limit}"}}
 `))
 	require.NoError(t, err)
 	cases.Check(t, "mistakes", func(t *testing.T, section, given string) string {
@@ -403,7 +403,7 @@ rules:
 - {name: each, prefix: shop., each: true, window: today, tz: Etc/GMT%+[1]d, above: 1, to: [a]}
 - {name: year, key: shop.a, window: year, above: 1, to: [a]}
 `, now.UTC().Hour()-12)) // it is noon there
-	q := querier{read.NewReader(store), 10}
+	q := querier{read.NewReader(store), nil, 10}
 	current, err := q.query(t.Context(), set.Rules, func(r *Rule) []string {
 		return map[string][]string{"each": {"shop.b", "blog.a"}}[r.Name] // before the file changed, blog. was its prefix
 	})
@@ -435,7 +435,7 @@ rules:
 - {name: groups, prefix: web., group: 2, window: 1d, above: 1, to: [a]}
 - {name: one, key: web.b.3, window: 1d, above: 1, to: [a]}
 `)
-	q := querier{read.NewReader(store), 10}
+	q := querier{read.NewReader(store), nil, 10}
 	current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 	require.NoError(t, err)
 	var got []string
@@ -453,7 +453,7 @@ func TestRuleAboutAllHits(t *testing.T) {
 	t.Parallel()
 	set := mustParse(t, "targets: {a: {nats: alerts}}\nrules:\n- {name: silence, all: true, window: 5m, below: 1, to: [a]}\n")
 	ask := func(store *schema.Store) Result {
-		q := querier{read.NewReader(store), 1}
+		q := querier{read.NewReader(store), nil, 1}
 		current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 		require.NoError(t, err)
 		require.Len(t, current.results, 1)
@@ -485,7 +485,7 @@ func TestWindowThatNoTierHoldsMakesOnlyItsOwnRuleUnknown(t *testing.T) {
 	newCommits(t, store)(time.Now(), 1, "k")
 	real := read.NewReader(store)
 	for _, reader := range []Reader{real, otherLayout{real}} {
-		q := querier{reader, 10}
+		q := querier{reader, nil, 10}
 		current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
 		require.NoError(t, err)
 		for _, s := range current.results {

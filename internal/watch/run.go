@@ -18,8 +18,6 @@ import (
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/wait"
 	"tallyroll/internal/web"
-	"tallyroll/internal/window/read"
-	"tallyroll/internal/window/schema"
 )
 
 const (
@@ -124,10 +122,10 @@ func (s *service) runSessions(ctx context.Context) error {
 	}
 	client := settings.Redis.Logging(s.log).Client()
 	defer client.Close()
-	reader := read.NewReader(schema.NewStore(client, settings.Redis.Namespace))
+	asking := settings.newQuerier(client)
 	var problems problemLog
 	for ctx.Err() == nil {
-		err := s.runSession(ctx, js, reader, &problems)
+		err := s.runSession(ctx, js, asking, &problems)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -144,7 +142,7 @@ func (s *service) runSessions(ctx context.Context) error {
 var errRuleSetChanged = errors.New("the rule set has changed")
 
 // runSession runs one rule set with one stream. It returns nil if ctx ends or the rule set changes.
-func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader Reader, problems *problemLog) error {
+func (s *service) runSession(ctx context.Context, js jetstream.JetStream, asking querier, problems *problemLog) error {
 	select {
 	case <-s.ruleSetChanged:
 	default:
@@ -188,7 +186,7 @@ func (s *service) runSession(ctx context.Context, js jetstream.JetStream, reader
 		group.Go(run)
 	}
 	e := &evaluator{
-		stream: stream, querier: querier{reader, s.settings.MaxSum}, ruleSet: set, process: s.process,
+		stream: stream, querier: asking, ruleSet: set, process: s.process,
 		interval: s.settings.Interval, timeouts: s.timeouts, maxStates: s.settings.MaxStates,
 		runCtx: ctx, metrics: s.metrics, log: s.log,
 	}

@@ -6,12 +6,17 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"tallyroll/internal/limit"
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/redisconn"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
+	"tallyroll/internal/window/read"
+	"tallyroll/internal/window/schema"
 )
 
 // Settings of the program. --help prints their tags.
@@ -33,7 +38,7 @@ type Settings struct {
 	Replicas int           `env:"WATCH_REPLICAS" envDefault:"1" help:"replicas of the stream, 1 to 5, if this process creates it"`
 
 	MaxStates int `env:"WATCH_MAX_STATES" envDefault:"10000" help:"most keys of rules with group, top, each or limit whose state is neither ok nor resolved; each of these rules has an equal share, and one with more is unknown"`
-	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"10000" help:"most counters that a rule with prefix or limit reads; each costs Redis up to two hash reads per evaluation"`
+	MaxSum    int `env:"WATCH_MAX_SUM" envDefault:"10000" help:"most counters that a rule with prefix reads, or keys that one with limit asks the limit for; each costs Redis up to two hash reads per evaluation"`
 
 	Worker string `env:"WATCH_WORKER" help:"this process's name in logs and in the stream; by default the host's name"`
 }
@@ -130,4 +135,9 @@ const (
 func (t timeouts) retryPause(age time.Duration) time.Duration {
 	pause := min(max(age/2, t.retryMin), t.retryMax)
 	return pause*4/5 + rand.N(pause/5)
+}
+
+func (s *Settings) newQuerier(client redis.UniversalClient) querier {
+	return querier{read.NewReader(schema.NewStore(client, s.Redis.Namespace)),
+		limit.New(client, s.Redis.Namespace, queryTimeout), s.MaxSum}
 }

@@ -11,8 +11,6 @@ import (
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/platform/yamlfile"
 	"tallyroll/internal/window"
-	"tallyroll/internal/window/read"
-	"tallyroll/internal/window/schema"
 )
 
 const tryTimeout = 10 * time.Second
@@ -33,7 +31,7 @@ func Try(ctx context.Context, settings Settings, out io.Writer) error {
 	}
 	client := settings.Redis.Client()
 	defer client.Close()
-	q := querier{read.NewReader(schema.NewStore(client, settings.Redis.Namespace)), settings.MaxSum}
+	q := settings.newQuerier(client)
 	bounded, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	current, err := q.query(bounded, set.Rules, func(*Rule) []string { return nil })

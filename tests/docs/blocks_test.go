@@ -139,7 +139,7 @@ func (e example) checkYAML(t *testing.T) error {
 // limitsOfRules are the limits that rules of alerts name.
 func limitsOfRules(t *testing.T) limitfile.Set {
 	t.Helper()
-	set, err := limitfile.Parse([]byte(`limits: [{name: plan-pro, window: 30d, max: 100000, count: {allowed: "usage.{limit}.{key}"}}]`))
+	set, err := limitfile.Parse([]byte(`limits: [{name: plan-pro, window: 30d, max: 100000, count: {nearly: "nearly.{limit}.{key}"}}]`))
 	require.NoError(t, err)
 	return set
 }

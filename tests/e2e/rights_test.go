@@ -116,7 +116,7 @@ func (g *guarded) requireCounts(admin jetstream.JetStream) {
 	t := g.t
 	ingest := stack.Ingest(t, nil, nil, append(g.as("ingest", "ingest"), "INGEST_WORKER=one")...) // makes its streams
 	query := stack.Query(t, nil, g.as("query", "query")...)
-	takes := stack.Query(t, nil, append(g.as("", "query-take"), "QUERY_TAKE=any")...)
+	takes := stack.Query(t, nil, append(g.as("", "query-take"), "QUERY_TAKE=any", limitsFile(t, "limits: [{name: login, window: 1h, max: 5}]"))...)
 	erases := stack.Query(t, nil, append(g.as("", "query-erase"), "QUERY_TAKE=any", "QUERY_ERASE=on")...)
 	promql := stack.PromQL(t, nil, g.as("", "promql")...)
 	collect := stack.Collect(t, nil, g.as("collect", "none")...)
@@ -171,21 +171,26 @@ func (g *guarded) requireCounts(admin jetstream.JetStream) {
 	g.ask(http.MethodGet, promql.URL()+"/api/v1/label/key/values", nil, http.StatusOK, `"a"`)
 	heard, err := admin.Conn().SubscribeSync("tallyroll.alert")
 	require.NoError(t, err)
+	_, err = producer.Publish(t.Context(), "hits.nearly.login.k", nil)
+	require.NoError(t, err)
+	g.ask(http.MethodPost, takes.URL()+"/v1/take", map[string]any{"limit": "login", "key": "k", "n": 5}, http.StatusOK, `"remaining":0`)
 	watch := stack.Watch(t, nil, nil, file(t, "watch.yml", `
 targets: {bus: {nats: tallyroll.alert}}
 rules:
 - {name: one, key: a, window: 1h, above: 1, to: [bus]}
 - {name: sum, prefix: a, window: 1h, above: 1, to: [bus]}
 - {name: most, top: 3, window: 1h, above: 1, to: [bus]}
-`), g.as("watch", "watch")...)
+- {name: used, limit: login, above: 80%, to: [bus]}
+`), append(g.as("watch", "watch"), "WATCH_LIMITS_FILE="+file(t, "counted.yml", `limits: [{name: login, window: 1h, max: 5, count: {nearly: "nearly.{limit}.{key}"}}]`))...)
 	if m, err := heard.NextMsg(stack.Hung); err != nil || !strings.Contains(string(m.Data), `"state":"firing"`) {
 		t.Errorf("watch tells %v %v", m, err)
 	}
-	eventuallyAnswers(t, query.URL()+"/v1/watch", "states of three rules", func(a struct{ States, Changes []change }) bool {
-		return len(a.States) > 4 && a.States[0].State == "firing" && len(a.Changes) > 4
+	eventuallyAnswers(t, query.URL()+"/v1/watch", "states of four rules", func(a struct{ States, Changes []change }) bool {
+		used := slices.ContainsFunc(a.States, func(c change) bool { return c.Rule == "used" && c.State == "firing" && c.Total == 5 })
+		return len(a.States) > 5 && a.States[0].State == "firing" && len(a.Changes) > 5 && used
 	})
 	watch.Stop() // and its stream stands still
-	g.run("audit", "", "audit: 12 hits, 4 counters, 0 differences")
+	g.run("audit", "", "audit: 13 hits, 5 counters, 0 differences")
 	for _, service := range []*stack.Service{takes, erases} {
 		for _, policy := range []string{"cells", "log", "stream"} {
 			take := map[string]any{"key": service.URL(), "window": "1h", "max": 3, "policy": policy, "n": 3}
@@ -433,7 +438,7 @@ func (g *guarded) requireRefusalsOnRedis() {
 		"hincrby tallyroll:{0}:limit:a f 1":         {"ingest", "retier", "query-take", "query-erase", "rls", "tallyroll"},
 		"xadd tallyroll:{0}:limit:a * f v":          limits,
 		"xadd tallyroll:{0}:a * f v":                {"query-erase", "tallyroll"},
-		"eval return 0":                             limits,
+		"eval return 0":                             append([]string{"watch"}, limits...),
 		"unlink tallyroll:{0}:names:1":              {"retier", "query-erase", "tallyroll"},
 		"scan 0":                                    {"retier", "audit", "tallyroll"},
 		"config get maxmemory-policy":               counts,

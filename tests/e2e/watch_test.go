@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -124,41 +125,69 @@ func rulesFor(t *testing.T, r *receiver, rules string) string {
 	return file(t, "watch.yml", fmt.Sprintf("targets:\n  ops: {webhook: %s, secret_file: %s}\nrules:\n%s", r.URL, file(t, "secret", hookSecret+"\n"+hookSecretOld+"\n"), rules))
 }
 
-// A webhook receives each key of a limit that passes 80 % of max within five seconds, and its end. Three
-// processes follow the limits' file, and an edit of max moves the threshold.
+// A webhook receives each key that has used more than 80 % of a limit, and its end, however the hits came and
+// went. Three processes follow the limits' file, and an edit of max moves the threshold.
 func TestWatchNotifiesAtAPercentageOfALimit(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := newReceiver(t)
-	rules := rulesFor(t, r, "- {name: nearly-used, limit: plan.pro, above: 80%, to: [ops]}\n")
-	const limit = "limits:\n- {name: plan.pro, window: 10s, max: %d, count: {allowed: 'usage.{limit}.{key}'}}\n"
-	limits := file(t, "limits.yml", fmt.Sprintf(limit, 100))
-	s.send("hits.before", `{"n":1}`)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "1m", 1)
-	stack.EventuallyTotal(t, s.query.URL(), "before", "10s", 0) // so counting began before the window
+	list := ""
+	for _, name := range []string{"plan.pro", "login", "budget"} {
+		list += fmt.Sprintf("- {name: %s, limit: %s, above: 80%%, to: [ops]}\n", strings.ReplaceAll(name, ".", "-"), name)
+	}
+	const text = `limits:
+- {name: plan.pro, window: 10s, max: %d, count: {nearly: "nearly.{limit}.{key}"}}
+- {name: login, window: 1m, max: 5, policy: log, count: {nearly: "nearly.{limit}.{key}"}}
+- {name: budget, window: month, max: 100, key: "user:{key}", count: {nearly: "nearly.{limit}.{key}"}}
+`
+	limits := file(t, "limits.yml", fmt.Sprintf(text, 100))
+	q := s.startQuery("QUERY_LIMITS_FILE=" + limits).URL()
+	rules := rulesFor(t, r, list)
 	for range 3 {
 		stack.Watch(t, s.nats, s.redis, rules, "WATCH_LIMITS_FILE="+limits)
 	}
-	s.send("hits.usage.plan:pro.cold", `{"n":80}`)
-	s.send("hits.usage.plan:pro.hot", `{"n":80}`)
-	s.awaitTotal("usage.plan:pro.hot", 80)
-	s.send("hits.usage.plan:pro.hot", `{"n":1}`)
-	crossed := time.Now()
-	got := r.eventually("nearly-used", "usage.plan:pro.hot", "firing")
-	t.Logf("it took %v", got[0].got.Sub(crossed))
+	take := func(limit, key string, n int, more map[string]any) {
+		t.Helper()
+		body := map[string]any{"limit": limit, "key": key, "n": n}
+		maps.Copy(body, more)
+		status, d := decide(t, http.MethodPost, q+"/v1/take", body)
+		require.Equal(t, http.StatusOK, status, d.Detail)
+	}
+	take("plan.pro", "cold", 80, nil)
+	take("plan.pro", "hot", 80, nil)
+	take("plan.pro", "hot", 1, nil)
+	got := r.eventually("plan-pro", "nearly.plan:pro.hot", "firing")
 	if c := got[0]; c.Total != 81 || c.Lower != 81 || c.Window != "10s" {
 		t.Errorf("received %+v", c)
 	}
-	r.eventually("nearly-used", "usage.plan:pro.hot", "firing resolved")
-	if got := r.of("nearly-used", "usage.plan:pro.cold"); len(got) > 0 {
-		t.Errorf("80 of 100 is not above 80 %%: %v", got)
+	for range 20 { // good logins, each of which is given back
+		take("login", "alice", 1, nil)
+		status, _ := decide(t, http.MethodPost, q+"/v1/return", map[string]any{"limit": "login", "key": "alice"})
+		require.Equal(t, http.StatusOK, status)
 	}
-	stack.EventuallyTotal(t, s.query.URL(), "usage.plan:pro.cold", "10s", 0)
-	write(t, limits, fmt.Sprintf(limit, 10))
-	s.send("hits.usage.plan:pro.cold", `{"n":9}`)
-	r.eventually("nearly-used", "usage.plan:pro.cold", "firing resolved")
-	if got := r.of("nearly-used", ""); len(got) > 0 {
-		t.Errorf("all keys were known: %v", got)
+	for i := range 5 {
+		take("login", "bob", 1, map[string]any{"id": fmt.Sprint(i), "ttl": "1m"})
+	}
+	take("budget", "carol", 90, map[string]any{"id": "a", "ttl": "1h"})
+	r.eventually("login", "nearly.login.bob", "firing")
+	if c := r.eventually("budget", "nearly.budget.user:carol", "firing")[0]; c.Total != 90 || c.Window != "month" {
+		t.Errorf("received %+v", c)
+	}
+	status, _ := decide(t, http.MethodPost, q+"/v1/settle", map[string]any{"limit": "budget", "key": "carol", "id": "a", "n": 40})
+	require.Equal(t, http.StatusOK, status)
+	r.eventually("budget", "nearly.budget.user:carol", "firing resolved")
+	r.eventually("plan-pro", "nearly.plan:pro.hot", "firing resolved")
+	write(t, limits, fmt.Sprintf(text, 10))
+	stack.Eventually(t, "query to have the new max", func() (bool, string) {
+		_, body, err := stack.Do(http.MethodGet, q+"/v1/limits", nil)
+		return strings.Contains(string(body), `"max":10,`), fmt.Sprint(string(body), err)
+	})
+	take("plan.pro", "warm", 9, nil)
+	r.eventually("plan-pro", "nearly.plan:pro.warm", "firing resolved")
+	for rule, key := range map[string]string{"plan-pro": "nearly.plan:pro.cold", "login": "nearly.login.alice"} {
+		if got := r.of(rule, key); len(got) > 0 {
+			t.Errorf("%s is not above 80 %%: %v", key, got)
+		}
 	}
 }
 

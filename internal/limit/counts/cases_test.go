@@ -76,6 +76,8 @@ func (p *player) limit(name string, most int64, change ...func(*limit.Limit)) *l
 
 func unlimited(l *limit.Limit) { l.Unlimited = true }
 
+func nearly(l *limit.Limit) { l.Count.Nearly, l.Count.At = bothOf("nearly"), 80_00 }
+
 func shadow(l *limit.Limit) { l.Mode = limit.Shadow }
 
 func failing(how limit.Fail) func(*limit.Limit) { return func(l *limit.Limit) { l.Fail = how } }
@@ -199,6 +201,18 @@ var cases = []struct {
 		p.take(true, fromRedis, take(l, 1)) // acquires a share
 		p.take(true, limit.SourceShare, take(l, 1))
 	}, counted{"allowed": 3}},
+	{"more than `at` of `max` is used after a take", func(p *player) {
+		l, waiting, settled := p.limit("", 10, nearly), p.limit("waiting", 10, nearly), p.limit("settled", 10, nearly)
+		p.take(true, fromRedis, take(l, 8))
+		p.take(true, fromRedis, take(l, 1))
+		p.take(false, fromRedis, take(l, 2))
+		p.take(false, fromMemory, take(l, 2))
+		p.take(true, fromRedis, take(l, -1), take(waiting, 0))
+		p.take(true, fromRedis, withTTL(waiting, 9), withID(settled, 5))
+		p.settle(settled, 9)
+		p.settle(settled, 3)
+	}, counted{"allowed": 9, "refused": 4, "returned": 1, "nearly": 3, "nearly.waiting": 1, "allowed.settled": 9,
+		"returned.settled": 6, "nearly.settled": 1}},
 	{"`max: 0` and `unlimited`", func(p *player) {
 		zero, all := p.limit("zero", 0), p.limit("all", 0, unlimited)
 		p.take(false, fromMemory, take(zero, 4))

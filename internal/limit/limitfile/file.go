@@ -26,6 +26,9 @@ type Limit struct {
 	counters []counter
 }
 
+// defaultAt is the default of at, in hundredths of a percent.
+const defaultAt = 80_00
+
 // Set holds limits by name.
 type Set map[string]*Limit
 
@@ -78,6 +81,8 @@ var (
 		{Name: "refused[]?", Schema: counterNames, Doc: "hits of refused takes"},
 		{Name: "returned[]?", Schema: counterNames, Doc: "hits given back, or that a later settlement took away"},
 		{Name: "would_refuse[]?", Schema: counterNames, Doc: "hits that would have been refused, in shadow mode"},
+		{Name: "nearly[]?", Schema: counterNames, Doc: "one hit per take after which more than at of max is used"},
+		{Name: "at", Schema: yamlfile.Matching(`^[0-9]{1,2}(\.[0-9]{1,2})?%$`), Doc: "a percentage of max; default 80%"},
 		{Name: "unbounded", Schema: yamlfile.Bool, Doc: "allow keys of which clients can make any number"},
 	}
 )
@@ -289,9 +294,9 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 	if err != nil {
 		return c, err
 	}
-	kinds := []*limit.CounterNames{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse}
+	kinds := []*limit.CounterNames{&c.Allowed, &c.Refused, &c.Returned, &c.WouldRefuse, &c.Nearly}
 	perKey := false
-	for i, name := range []string{"allowed", "refused", "returned", "would_refuse"} {
+	for i, name := range []string{"allowed", "refused", "returned", "would_refuse", "nearly"} {
 		for k, node := range yamlfile.Nodes(fields[name]) {
 			if k == limit.MaxCounters {
 				return c, yamlfile.Errorf(node.Line, "count: %s: must have at most %d templates", name, k)
@@ -319,8 +324,19 @@ func parseCount(node *yaml.Node, l *Limit) (c limit.Count, err error) {
 		}
 	}
 	if c == (limit.Count{}) {
-		return c, yamlfile.Errorf(node.Line, "count: names no counter: must have allowed, refused, returned or "+
-			"would_refuse")
+		return c, yamlfile.Errorf(node.Line, "count: names no counter: must have allowed, refused, returned, "+
+			"would_refuse or nearly")
+	}
+	if c.Nearly != (limit.CounterNames{}) {
+		c.At = defaultAt
+	}
+	if at := fields["at"]; at != nil {
+		n, ok := human.ParsePercent(at.Value)
+		if !ok || c.At == 0 || n >= limit.Whole {
+			return c, yamlfile.Errorf(at.Line, "count: at: %q: must be a percentage below 100%%, such as 80%%, "+
+				"together with nearly", at.Value)
+		}
+		c.At = n
 	}
 	if unbounded := fields["unbounded"]; unbounded != nil {
 		switch is, ok := yamlfile.ParseBool(unbounded); {

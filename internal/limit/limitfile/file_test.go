@@ -47,7 +47,7 @@ func TestFileIsReadOrItsMistakeIsNamed(t *testing.T) {
 			lines = append(lines, fmt.Sprintf("%s: %d in %s, %s, %s, %s, key %q, share %v, envoy %v", name, l.Max,
 				l.Window, l.Policy, l.Fail, l.Mode, l.Key.String(), l.Share, l.Envoy))
 			if l.Count != (limit.Count{}) {
-				lines[len(lines)-1] += fmt.Sprintf(", count %s", l.Count)
+				lines[len(lines)-1] += fmt.Sprintf(", count %v", l.Count)
 			}
 		}
 		return strings.Join(lines, "\n")

@@ -3,6 +3,8 @@ package limitfile
 import (
 	"errors"
 	"fmt"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -167,6 +169,37 @@ func (l *Limit) Keys(value func(variable string) (string, error)) (caller, under
 		caller, err = value([]string{VarKey, VarIP}[i])
 	}
 	return limit.KeyOf(caller), limit.KeyOf(under), err
+}
+
+// Callers returns a function that finds the caller's key by the key that hits are kept under. Of a hash it
+// returns the hash.
+func (l *Limit) Callers() func(under string) string {
+	i := slices.IndexFunc([]string{VarKey, VarIP}, l.Key.Uses)
+	if l.Key.parts == nil || i < 0 {
+		return func(under string) string { return under }
+	}
+	pattern := ""
+	for _, p := range l.Key.parts {
+		switch p.variable {
+		case "":
+			pattern += regexp.QuoteMeta(p.text)
+		case []string{VarKey, VarIP}[i]:
+			pattern += "(.*?)"
+		default:
+			pattern += ".*?"
+		}
+	}
+	filled := regexp.MustCompile("(?s)^" + pattern + "$")
+	return func(under string) string {
+		m := filled.FindStringSubmatch(under)
+		if m == nil {
+			return under
+		}
+		if caller, err := url.PathUnescape(m[1]); err == nil && l.Key.between != "" {
+			m[1] = caller
+		}
+		return limit.KeyOf(m[1])
+	}
 }
 
 func (t Template) String() string {

@@ -71,6 +71,28 @@ func TestTemplatesKeepValuesApart(t *testing.T) {
 	}
 }
 
+// The caller's key is found by the key that hits are kept under, if that is no hash.
+func TestCallersAreFoundByKeys(t *testing.T) {
+	t.Parallel()
+	text := rapid.StringOfN(rapid.SampledFrom([]rune("%2 a:.é\n")), 1, 4, -1)
+	rapid.Check(t, func(t *rapid.T) {
+		var l Limit
+		var err error
+		l.Key, err = ParseTemplate(rapid.SampledFrom([]string{"{key}", "a:{key}", "{method} {key}", "{key}.{ip} {key}:",
+			"{ip}", "{ip}: {host}", "{path}"}).Draw(t, "template"))
+		require.NoError(t, err)
+		values := make(map[string]string)
+		for _, variable := range []string{VarKey, VarIP, VarMethod, VarHost, VarPath} {
+			values[variable] = text.Draw(t, variable)
+		}
+		caller, under, err := l.Keys(func(variable string) (string, error) { return values[variable], nil })
+		require.NoError(t, err)
+		if got := l.Callers()(under); got != caller && !strings.HasPrefix(under, "sha256:") {
+			t.Fatalf("%q of %q is of the caller %q, not %q", under, l.Key, caller, got)
+		}
+	})
+}
+
 // decoded is a text without its percent-encoding, if it has one.
 func decoded(text string) string {
 	if out, err := url.PathUnescape(text); err == nil {

@@ -93,6 +93,7 @@ type counters struct {
 	Refused     []string `json:"refused,omitempty" doc:"Those of hits that were refused." example:"[\"sum.refused.login\",\"refused.login.{key}\"]"`
 	Returned    []string `json:"returned,omitempty" doc:"Those of hits that were given back, or settled away." example:"[\"back.login.{key}\"]"`
 	WouldRefuse []string `json:"would_refuse,omitempty" doc:"Those of hits that a limit in shadow mode would have refused." example:"[\"try.login.{key}\"]"`
+	Nearly      []string `json:"nearly,omitempty" doc:"Those of takes after which nearly all is used." example:"[\"nearly.login.{key}\"]"`
 }
 
 func countersOf(l *limit.Limit) *counters {
@@ -107,7 +108,8 @@ func countersOf(l *limit.Limit) *counters {
 		}
 		return out
 	}
-	return &counters{of(l.Count.Allowed), of(l.Count.Refused), of(l.Count.Returned), of(l.Count.WouldRefuse)}
+	return &counters{of(l.Count.Allowed), of(l.Count.Refused), of(l.Count.Returned), of(l.Count.WouldRefuse),
+		of(l.Count.Nearly)}
 }
 
 type share struct {

@@ -23,8 +23,8 @@ const (
 var (
 	RuleName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	TargetName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
-	Percent    = regexp.MustCompile(`^([0-9]{1,4})(?:\.([0-9]{1,2}))?%$`)
-	Percents   = regexp.MustCompile(`^([+-])([0-9]{1,7})(?:\.([0-9]{1,2}))?%$`)
+	Percent    = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?%$`)
+	Percents   = regexp.MustCompile(`^[+-][0-9]{1,7}(\.[0-9]{1,2})?%$`)
 )
 
 // The mappings of a file. What a choice of Target does is in targetKinds of package watch.
@@ -50,7 +50,7 @@ var (
 		{Name: "all", Choice: "counters", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
 			Doc: "true: the sum of all hits"},
 		{Name: "limit", Choice: "counters window", Schema: yamlfile.Text,
-			Doc: "a limit of WATCH_LIMITS_FILE with count.allowed: a state for each of its keys"},
+			Doc: "a limit of WATCH_LIMITS_FILE with count.nearly: a state for each of its keys"},
 		{Name: "group", Schema: yamlfile.Integer(1, MaxGroup),
 			Doc: "with prefix: a state for each group of so many parts"},
 		{Name: "each", Schema: yamlfile.Schema{"enum": []any{true, "true"}},
