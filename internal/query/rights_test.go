@@ -80,8 +80,8 @@ func TestTokenKeepsToItsOwn(t *testing.T) {
 	apitest.Seed(t, redis.Client(), now, samples...)
 	apitest.SeedUniques(t, redis.Client(), "b.OTHER", now.Add(-10*time.Minute), strings.Split("abcdefg", "")...)
 	s := serveRedis(t, redis.URL(), now, useFile(t,
-		"narrow may: [read, take, erase], prefixes: [a.]", "reader may: [read], prefixes: [a.]", "taker may: [take], prefixes: [a.]",
-		"operator may: [admin]", "full may: [read, take, erase, admin]"))
+		"narrow may: [read, take, erase], prefixes: [a.], limits: ['login:a.']", "reader may: [read], prefixes: [a.]", "taker may: [take], prefixes: [a.]",
+		"keeper may: [admin], limits: ['login:a.']", "operator may: [admin]", "full may: [read, take, erase, admin]"))
 	runHealth(t, s)
 	h := s.handler()
 	awaitReady(t, h, http.StatusOK)
@@ -220,7 +220,7 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 // SHA-256.
 func TestLogNamesTheTokenThatChangesSomething(t *testing.T) {
 	t.Parallel()
-	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.]"),
+	s := serveFake(t, useFile(t, "shop may: [erase, admin], prefixes: [a.], limits: [login]"),
 		func(s *Settings) { _ = s.Tokens.UnmarshalText([]byte("secret")) })
 	log := new(apitest.Log)
 	s.erasures.audit.log = zerolog.New(log)

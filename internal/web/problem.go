@@ -29,6 +29,8 @@ var (
 		"settle takes of 1 hit or more, under the policy cells or log"}
 	KeyOutsidePrefix = &Kind{"key-outside-prefix", http.StatusForbidden, "Key outside of the token's prefix",
 		"correct the keys, or use another token"}
+	LimitOutsideToken = &Kind{"limit-outside-token", http.StatusForbidden, "Limit outside of the token's limits",
+		"correct limit and key, or use another token"}
 	TokenLacksRight = &Kind{"token-lacks-right", http.StatusForbidden, "The token lacks a right",
 		"use a token that has the right that detail names"}
 	NotStored = &Kind{"not-stored", http.StatusServiceUnavailable, "Not stored",
@@ -79,9 +81,9 @@ var byStatus = []*Kind{
 
 // Kinds lists all kinds by status.
 func Kinds() []*Kind {
-	all := append([]*Kind{IdempotencyKeyReused, TakeUnknown, NotSettled, KeyOutsidePrefix, TokenLacksRight, NotStored,
-		StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed, LeaseEnded, TooManyExports,
-		NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
+	all := append([]*Kind{IdempotencyKeyReused, TakeUnknown, NotSettled, KeyOutsidePrefix, LimitOutsideToken,
+		TokenLacksRight, NotStored, StoredUnknown, ForeignOrigin, UnknownHost, TakesOff, EraseOff, NotConfirmed,
+		LeaseEnded, TooManyExports, NothingCounted, NotYet, TooOld, RightsMissing, ForeignKey}, byStatus...)
 	slices.SortStableFunc(all, func(a, b *Kind) int {
 		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Name, b.Name))
 	})

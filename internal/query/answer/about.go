@@ -57,6 +57,7 @@ func aboutDeclared(a read.About) *AboutDeclared {
 type AboutToken struct {
 	Name     string    `json:"name" doc:"What the file of tokens calls it; of a token of QUERY_TOKENS, the beginning of its SHA-256." example:"shop"`
 	May      []string  `json:"may" doc:"Its rights: read, take, count, erase and admin, or some of them." example:"[\"read\"]"`
+	Limits   []string  `json:"limits,omitempty" doc:"The limits that it is about, and after a colon what their keys begin with. Absent if it is about all, or has prefixes alone: then it is about none." example:"[\"api:shop.\"]"`
 	Prefixes []string  `json:"prefixes,omitempty" doc:"The counters that it is about begin with one of these; absent if it is about all." example:"[\"shop.\"]"`
 	Until    time.Time `json:"until,omitzero" doc:"When it ends; absent if it does not." example:"2027-01-01T00:00:00Z"`
 }
@@ -65,7 +66,7 @@ func aboutToken(t *access.Token) *AboutToken {
 	if t == nil {
 		return nil
 	}
-	out := &AboutToken{Name: t.Name(), Prefixes: t.Prefixes(), Until: t.Until()}
+	out := &AboutToken{Name: t.Name(), Prefixes: t.Prefixes(), Limits: t.Limits(), Until: t.Until()}
 	for _, right := range t.Rights() {
 		out.May = append(out.May, string(right))
 	}

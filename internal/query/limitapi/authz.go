@@ -14,6 +14,7 @@ import (
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/plain"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 )
 
@@ -65,7 +66,11 @@ func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take
 	if err != nil {
 		return nil, err
 	}
+	token := access.From(r.Context())
 	if name := r.PathValue("limit"); name != "" {
+		if err := token.CheckLimit(name); err != nil {
+			return nil, err
+		}
 		lim, err := l.lookup(name, "limit")
 		if err != nil {
 			return nil, err
@@ -76,7 +81,7 @@ func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take
 	if err != nil {
 		return nil, err
 	}
-	limits, err := l.authzLimits(params)
+	limits, err := l.authzLimits(token, params)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +94,7 @@ func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take
 }
 
 // authzLimits returns the limits that the parameters name, or the one of their numbers.
-func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
+func (l *limits) authzLimits(token *access.Token, params url.Values) ([]*limitfile.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
 		lim, err := l.chooseLimit(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
@@ -103,7 +108,10 @@ func (l *limits) authzLimits(params url.Values) ([]*limitfile.Limit, error) {
 		if slices.Contains(names[:i], name) {
 			return nil, web.BadInput("limit", "%s is listed twice", web.Excerpt(name))
 		}
-		var err error
+		err := token.CheckLimit(name)
+		if err != nil {
+			return nil, err
+		}
 		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"),
 			Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
@@ -127,6 +135,9 @@ func (l *limits) fillTakes(f *forwarded, asked []*limitfile.Limit) ([]limit.Take
 		caller, under, err := lim.Keys(f.value)
 		if err != nil {
 			return nil, keyError(lim, err)
+		}
+		if err := access.From(f.request.Context()).CheckLimit(lim.Name, caller); err != nil {
+			return nil, err
 		}
 		out[i] = limit.Take{Limit: &lim.Limit, Caller: caller, Key: under, N: 1}
 		keyUsed = keyUsed || lim.Key.Uses(limitfile.VarKey)

@@ -179,8 +179,8 @@ func describeTakes(a *api.API, op *huma.Operation) {
 
 func describeForbidden(a *api.API, op *huma.Operation) {
 	op.Responses[strconv.Itoa(http.StatusForbidden)] = a.ProblemResponse(
-		"The service counts no takes: QUERY_TAKE is off. Or a browser sent this for a page of another origin, or the "+
-			"service does not have this host name.",
+		"The service counts no takes: QUERY_TAKE is off. Or the token is not about this limit and key. Or a browser "+
+			"sent this for a page of another origin, or the service does not have this host name.",
 		(&limits{mode: TakeOff}).checkCounting(), nil)
 }
 

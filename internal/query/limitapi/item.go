@@ -1,6 +1,7 @@
 package limitapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/plain"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 	"tallyroll/internal/web/api"
 )
 
@@ -53,12 +55,19 @@ type takeItem struct {
 }
 
 // parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
-func (l *limits) parseTake(item *takeItem, prefix string) (limit.Take, error) {
+func (l *limits) parseTake(ctx context.Context, item *takeItem, prefix string) (limit.Take, error) {
+	token := access.From(ctx)
+	if err := token.CheckLimit(item.Limit); err != nil {
+		return limit.Take{}, err
+	}
 	lim, err := l.chooseLimit(item, prefix)
 	if err != nil {
 		return limit.Take{}, err
 	}
 	caller, under, err := item.fill(lim, prefix)
+	if err == nil {
+		err = token.CheckLimit(item.Limit, caller)
+	}
 	if err != nil {
 		return limit.Take{}, err
 	}

@@ -89,7 +89,7 @@ func (s *Service) Look(ctx context.Context, part string, p *LookParams) (*TakeOu
 	if p.isTotal() {
 		return s.decideTotal(ctx, part, item)
 	}
-	take, err := s.limits.parseTake(item, "")
+	take, err := s.limits.parseTake(ctx, item, "")
 	if err != nil {
 		return nil, web.InputProblem(err, part)
 	}
@@ -120,7 +120,7 @@ func (s *Service) reset(ctx context.Context, p *resetParams) (take limit.Take, e
 		}
 		item.Max = "1" // any: it is no part of what hits are kept under
 	}
-	take, err = s.limits.parseTake(item, "")
+	take, err = s.limits.parseTake(ctx, item, "")
 	if err != nil {
 		return take, web.InputProblem(err, web.InQuery)
 	}

@@ -69,7 +69,7 @@ func (s *Service) registerSettle(a *api.API) {
 
 // Settle checks a body and settles a take. Its errors are for the client.
 func (s *Service) Settle(ctx context.Context, part string, b *settleBody) (SettleAnswer, error) {
-	takes, list, err := s.limits.settleTakes(b)
+	takes, list, err := s.limits.settleTakes(ctx, b)
 	if err != nil {
 		return SettleAnswer{}, web.InputProblem(err, part)
 	}
@@ -116,7 +116,7 @@ func (o *outcomes) newSettleAnswer(d *limit.Decision) SettleAnswer {
 }
 
 // settleTakes checks the limits and keys of a body: one, or those of a list, for which list is its name.
-func (l *limits) settleTakes(b *settleBody) (takes []limit.Take, list string, err error) {
+func (l *limits) settleTakes(ctx context.Context, b *settleBody) (takes []limit.Take, list string, err error) {
 	items := b.Settle
 	switch err := l.checkCounting(); {
 	case err != nil:
@@ -141,7 +141,7 @@ func (l *limits) settleTakes(b *settleBody) (takes []limit.Take, list string, er
 		case n == "":
 			return nil, list, web.BadInput(prefix+"n", "missing: must be how many hits there were, or 0 to cancel")
 		}
-		take, err := l.parseTake(&takeItem{Subject: item.Subject, N: n, ID: b.ID, Max: item.Max,
+		take, err := l.parseTake(ctx, &takeItem{Subject: item.Subject, N: n, ID: b.ID, Max: item.Max,
 			Starts: item.Starts}, prefix)
 		if err != nil {
 			return nil, list, err

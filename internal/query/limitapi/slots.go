@@ -88,7 +88,7 @@ func leaseEnded(lease string) *web.Problem {
 
 // Renew checks a body and renews a lease. Its errors are for the client.
 func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAnswer, error) {
-	take, err := s.limits.leaseTake(part, b)
+	take, err := s.limits.leaseTake(ctx, part, b)
 	if err != nil {
 		return RenewAnswer{}, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) Renew(ctx context.Context, part string, b *placeBody) (RenewAn
 
 // Release checks a body and releases a lease. Its errors are for the client.
 func (s *Service) Release(ctx context.Context, part string, b *placeBody) (ReleaseAnswer, error) {
-	take, err := s.limits.leaseTake(part, b)
+	take, err := s.limits.leaseTake(ctx, part, b)
 	if err != nil {
 		return ReleaseAnswer{}, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) Release(ctx context.Context, part string, b *placeBody) (Relea
 	return ReleaseAnswer{Released: released, Lease: b.Lease, Limit: b.Limit}, nil
 }
 
-func (l *limits) leaseTake(part string, b *placeBody) (take limit.Take, err error) {
+func (l *limits) leaseTake(ctx context.Context, part string, b *placeBody) (take limit.Take, err error) {
 	err = l.checkCounting()
 	if err != nil {
 		return take, err
@@ -127,7 +127,7 @@ func (l *limits) leaseTake(part string, b *placeBody) (take limit.Take, err erro
 	if b.Limit == "" {
 		return take, web.BadInput("limit", "missing: name a limit with the policy concurrent").Problem(part)
 	}
-	take, err = l.parseTake(&takeItem{Subject: b.Subject, Lease: b.Lease}, "")
+	take, err = l.parseTake(ctx, &takeItem{Subject: b.Subject, Lease: b.Lease}, "")
 	if err != nil {
 		return take, web.InputProblem(err, part)
 	}

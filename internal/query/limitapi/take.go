@@ -135,7 +135,7 @@ func (s *Service) change(ctx context.Context, part string, b *HitsBody, lease, l
 	}
 	takes := make([]limit.Take, len(items))
 	for i := range items {
-		takes[i], err = s.limits.parseTake(&items[i], itemPrefix(list, i))
+		takes[i], err = s.limits.parseTake(ctx, &items[i], itemPrefix(list, i))
 		if err != nil {
 			return nil, web.InputProblem(err, part)
 		}

@@ -21,12 +21,13 @@ type grant struct {
 	hash     [sha256.Size]byte
 	may      []Right
 	prefixes []string  // in order, none within another; empty: of any counter
+	limits   []string  // names of limits, or a name, limitEnd and a prefix of keys; nil: of any, or without prefixes
 	until    time.Time // zero: for ever
 }
 
 func (g grant) equal(other grant) bool {
 	return g.name == other.name && g.hash == other.hash && slices.Equal(g.may, other.may) &&
-		slices.Equal(g.prefixes, other.prefixes) && g.until.Equal(other.until)
+		slices.Equal(g.prefixes, other.prefixes) && slices.Equal(g.limits, other.limits) && g.until.Equal(other.until)
 }
 
 const (
@@ -34,10 +35,16 @@ const (
 	maxTokens = 1000
 	// maxPrefixes bounds one token's prefixes: a list asks Redis about each of them.
 	maxPrefixes = 100
-	tokenFields = "name, sha256 and may, and optionally prefixes and until"
+	// maxLimits bounds one token's limits: a take is compared with each of them.
+	maxLimits   = 100
+	limitEnd    = ":" // is in no limit's name
+	tokenFields = "name, sha256 and may, and optionally prefixes, limits and until"
 )
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// tokenLimit is a limit's name, which takes with numbers of their own have not, and perhaps a prefix of keys.
+var tokenLimit = regexp.MustCompile(`^([A-Za-z0-9_.-]{1,64}|[A-Za-z0-9_.-]{0,64}:.{1,512})$`)
 
 var tokenForm = yamlfile.Form{
 	{Name: "name", Required: true, Schema: yamlfile.Matching(tokenName.String()),
@@ -48,6 +55,8 @@ var tokenForm = yamlfile.Form{
 		Doc: "what it may be used for"},
 	{Name: "prefixes[]", Schema: yamlfile.List(yamlfile.Text, maxPrefixes),
 		Doc: "only for counters that begin so; default all"},
+	{Name: "limits[]", Schema: yamlfile.List(yamlfile.Matching(tokenLimit.String()), maxLimits),
+		Doc: "only for these limits, such as login, or api:shop. for keys that begin so; with prefixes default none"},
 	{Name: "until", Schema: yamlfile.Matching(`^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt].+)?$`),
 		Doc: "the end: when this day begins in UTC, or an RFC 3339 time; default never"},
 }
@@ -128,6 +137,13 @@ func parseGrant(node *yaml.Node) (g grant, err error) {
 	g.prefixes, err = plainPrefixes(yamlfile.Values(fields["prefixes"]))
 	if err != nil {
 		return wrong("prefixes", "%v", err)
+	}
+	g.limits = yamlfile.Values(fields["limits"])
+	for _, text := range g.limits {
+		if !tokenLimit.MatchString(text) || len(g.limits) > maxLimits {
+			return wrong("limits", "must be at most %d names of limits, each perhaps with a colon and what keys begin "+
+				"with, such as api:shop.", maxLimits)
+		}
 	}
 	if until := fields["until"]; until != nil {
 		g.until, err = parseMoment(until.Value)

@@ -1,10 +1,11 @@
-// Package access decides who may ask and count what, by tokens with rights, an optional end, and optional
-// prefixes.
+// Package access decides who may ask, take and count what, by tokens with rights, an optional end, and
+// optional prefixes and limits.
 //
 //   - A token opens the routes of its rights, and no others.
 //   - A token with prefixes is about the counters that begin with one of them. Package scope refuses a
 //     question that names another counter or prefix with 403, whether it exists or not. Lists and sums that
 //     name none are about the token's counters.
+//   - A token with limits is about their keys, and one that has only prefixes about no limit.
 //   - Requests are compared with every token, by hashes and in constant time.
 //   - The file is reread with the program's others (setting.Files). A bad file changes nothing. If a token is
 //     removed, changed or expired, its bearer's lasting requests end.
@@ -86,10 +87,13 @@ func (t *Token) entry() grant {
 // Name is the token's name in logs; "" without one.
 func (t *Token) Name() string { return t.entry().name }
 
-// Rights are the token's, Prefixes those of its counters (none: all counters), Until its end (zero: never).
+// Rights are the token's, Prefixes those of its counters (none: all counters), Limits what CheckLimit allows,
+// Until its end (zero: never).
 func (t *Token) Rights() []Right { return t.entry().may }
 
 func (t *Token) Prefixes() []string { return t.entry().prefixes }
+
+func (t *Token) Limits() []string { return t.entry().limits }
 
 func (t *Token) Until() time.Time { return t.entry().until }
 
@@ -130,18 +134,42 @@ func (t *Token) check(what, name string) error {
 		return nil
 	}
 	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s %s is outside of the token %s, which is about names "+
-		"that begin with %s", what, web.Excerpt(name), t.name, t.describePrefixes())).
+		"that begin with %s", what, web.Excerpt(name), t.name, describe(t.prefixes))).
 		OfKind(web.KeyOutsidePrefix)
+}
+
+// CheckLimit refuses a limit that the token is not about, or if a key is given, that key under it. A take
+// with numbers of its own has the empty name.
+func (t *Token) CheckLimit(name string, key ...string) error {
+	own := t.Limits()
+	if own == nil && !t.HasPrefixes() {
+		return nil
+	}
+	for _, entry := range own {
+		limit, prefix, _ := strings.Cut(entry, limitEnd)
+		if limit == name && (len(key) == 0 || strings.HasPrefix(key[0], prefix)) {
+			return nil
+		}
+	}
+	what, about := "the limit "+web.Excerpt(name), "no limit, because its entry has prefixes and no limits"
+	if len(key) > 0 {
+		what = fmt.Sprintf("the key %s of %s", web.Excerpt(key[0]), what)
+	}
+	if own != nil {
+		about = "the limits " + describe(own)
+	}
+	return web.NewProblem(http.StatusForbidden, fmt.Sprintf("%s is outside of the token %s, which is about %s", what,
+		t.name, about)).OfKind(web.LimitOutsideToken)
 }
 
 const maxDescribed = 5
 
-func (t *Token) describePrefixes() string {
+func describe(all []string) string {
 	var out []string
-	for _, p := range t.prefixes[:min(maxDescribed, len(t.prefixes))] {
-		out = append(out, web.Excerpt(p))
+	for _, text := range all[:min(maxDescribed, len(all))] {
+		out = append(out, web.Excerpt(text))
 	}
-	if more := len(t.prefixes) - maxDescribed; more > 0 {
+	if more := len(all) - maxDescribed; more > 0 {
 		out = append(out, fmt.Sprintf("%d others", more))
 	}
 	return strings.Join(out, " or ")
