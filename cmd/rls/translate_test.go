@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	units "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"tallyroll/internal/limit"
 	"tallyroll/internal/platform/setting"
@@ -124,6 +127,124 @@ func TestTranslatePrintsOrRefuses(t *testing.T) {
 		require.Equal(t, setting.ExitUsage, code, args)
 		require.Empty(t, out, args)
 		require.Contains(t, log, want)
+	}
+}
+
+// tree is a descriptor there.
+type tree struct {
+	key, value string
+	limit      int // 0: none
+	below      []tree
+}
+
+func (d tree) String() string {
+	text := fmt.Sprintf("{key: %s, value: %q", d.key, d.value)
+	if d.limit > 0 {
+		text += fmt.Sprintf(", rate_limit: {unit: year, requests_per_unit: %d}", d.limit)
+	}
+	if d.below != nil {
+		text += fmt.Sprintf(", descriptors: [%s]", list(d.below))
+	}
+	return text + "}"
+}
+
+func list(all []tree) string {
+	var out []string
+	for _, d := range all {
+		out = append(out, d.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// theirLimitOf is the limit that decides there, or 0: at each depth that of the value, then of the first one
+// with asterisks that matches, then of the key alone. There is no way back up.
+func theirLimitOf(all []tree, entries []*ratelimit.RateLimitDescriptor_Entry) int {
+	e := entries[0]
+	find := func(ok func(value string) bool) int {
+		return slices.IndexFunc(all, func(d tree) bool { return d.key == e.Key && ok(d.value) })
+	}
+	i := find(func(value string) bool { return value != "" && value == e.Value })
+	if i < 0 {
+		i = find(func(value string) bool {
+			pattern := strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, ".*")
+			return strings.Contains(value, "*") && regexp.MustCompile("^"+pattern+"$").MatchString(e.Value)
+		})
+	}
+	if i < 0 {
+		i = find(func(value string) bool { return value == "" })
+	}
+	switch {
+	case i < 0:
+		return 0
+	case len(entries) > 1:
+		return theirLimitOf(all[i].below, entries[1:])
+	}
+	return all[i].limit
+}
+
+// Whatever a file says, what is limited there is limited by the same number here. What is not is not limited
+// here either, or a comment says so.
+func TestTranslationLimitsAsMuchAsTheirs(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "theirs.yaml")
+	read, stricter := 0, 0
+	node := rapid.Custom(func(t *rapid.T) tree {
+		return tree{key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), limit: rapid.IntRange(0, 1).Draw(t, "limit"),
+			value: rapid.SampledFrom([]string{"", "x", "xy", "*", "x*", "*y", "x*y", "xy*", "x*y*x"}).Draw(t, "value")}
+	})
+	numbers := 0
+	var trees func(t *rapid.T, depth int) []tree
+	trees = func(t *rapid.T, depth int) []tree {
+		out := rapid.SliceOfNDistinct(node, 0, 4, func(d tree) string { return d.key + "=" + d.value }).Draw(t, "descriptors")
+		for i := range out {
+			numbers++
+			out[i].limit *= numbers
+			if depth < 2 {
+				out[i].below = trees(t, depth+1)
+			}
+		}
+		return out
+	}
+	var requests [][]*ratelimit.RateLimitDescriptor_Entry
+	for _, key := range []string{"a", "b"} {
+		for _, value := range []string{"", "x", "xy", "xzy", "xyzx", "y"} {
+			for _, below := range []string{"", "a", "a=x", "a=xy", "a=xyy", "b=y", "b=xyx"} {
+				requests = append(requests, descriptor(append([]string{key + "=" + value}, strings.Fields(below)...)...).Entries)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		numbers = 0
+		all := trees(t, 1)
+		text := fmt.Sprintf("domain: edge\ndescriptors: [%s]\n", list(all))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		out, err := translate([]string{file})
+		if err != nil {
+			require.Contains(t, err.Error(), "put the longer first")
+			return
+		}
+		read++
+		m, err := parseLimits([]byte(out))
+		require.NoError(t, err)
+		for _, entries := range requests {
+			here := 0
+			rules := m.find("edge", entries)
+			require.LessOrEqual(t, len(rules), 1)
+			if len(rules) == 1 {
+				here = int(rules[0].limit.Max)
+			}
+			switch there := theirLimitOf(all, entries); {
+			case here == there:
+			case there > 0:
+				t.Fatalf("%s\n%v has the limit %d, and there %d", text, entries, here, there)
+			default:
+				stricter++
+				require.Contains(t, out, "stricter here: what matches nothing below", "%s\n%v has the limit %d", text, entries, here)
+			}
+		}
+	})
+	if !t.Failed() && (read == 0 || stricter == 0) {
+		t.Errorf("%d files were read, and %d requests were limited more", read, stricter)
 	}
 }
 
