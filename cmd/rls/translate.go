@@ -67,9 +67,7 @@ func translate(files []string) (string, error) {
 			return "", setting.BadUsage("%s:%w", file, err)
 		}
 	}
-	out := "limits:" + cmp.Or(t.out.String(), " []") + "\n"
-	_, err := limitfile.Parse([]byte(out))
-	return out, err
+	return "limits:" + cmp.Or(t.out.String(), " []") + "\n", nil
 }
 
 func (t *translation) addFile(file string, text []byte) error {
