@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tallyroll/internal/limit"
+	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/window/calendar"
 )
 
@@ -51,12 +52,12 @@ func parseRequest(m *mapping, req *rls.RateLimitRequest) (*envoyRequest, error) 
 			return nil, badRequest("descriptors[%d].entries: empty: must be one or more entries", i)
 		}
 		rules := m.find(req.GetDomain(), d.GetEntries())
-		if len(rules) == 0 {
-			continue
-		}
 		values := make([]string, len(d.GetEntries()))
 		for j, e := range d.GetEntries() {
 			values[j] = e.GetValue()
+		}
+		if len(rules) == 0 && d.GetLimit() != nil {
+			rules, values = overrideRule(req.GetDomain(), d.GetEntries())
 		}
 		n, look := parseHits(req, d)
 		for _, r := range rules {
@@ -179,9 +180,21 @@ func (r *rule) override(o *ratelimit.RateLimitDescriptor_RateLimitOverride) erro
 	}
 	l, err := r.withNumbers(length, int64(o.GetRequestsPerUnit()))
 	if err == nil {
+		l.Mode = limit.Enforce // as of Envoy's own service
 		r.limit = l
 	}
 	return err
+}
+
+// overrideRule returns the rule of an override for a descriptor that the file lacks, and the values that make
+// its key. No limit of a file can have its name. It refuses if the numbers of the override cannot be used.
+func overrideRule(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) ([]rule, []string) {
+	values := []string{domain}
+	for _, e := range entries {
+		values = append(values, e.GetKey(), e.GetValue())
+	}
+	l := &limitfile.Limit{Limit: limit.Limit{Name: "envoy/override", Window: time.Second, Policy: limit.Fixed}}
+	return []rule{{&l.Limit, l, &limitfile.Descriptor{Entries: make([]limitfile.Entry, len(values))}}}, values
 }
 
 // withNumbers returns the limit with other numbers; one by the calendar keeps its window.
@@ -487,29 +500,22 @@ func (a *envoyRequest) response(v *verdict, headers bool) *rls.RateLimitResponse
 	return out
 }
 
-// metadata tells later filters of Envoy what was decided about each limit, also about those that let a
-// request pass: one in shadow mode that would refuse is a reason to choose another route. It is nil if no
-// limit was decided about.
+// metadata tells later filters of Envoy what else it cannot see: of limits in shadow mode whether they would
+// refuse, which is a reason to choose another route. It is nil if no such limit was decided about.
 func (a *envoyRequest) metadata(v *verdict) *structpb.Struct {
 	var limits []*structpb.Value
 	for i, indexes := range a.byDescriptor {
 		for _, index := range indexes {
-			if v.closed || v.decisions[index] == nil {
+			if v.closed || v.decisions[index] == nil || !v.decisions[index].Shadow {
 				continue
 			}
 			d := v.decisions[index]
-			fields := map[string]*structpb.Value{
+			limits = append(limits, structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
 				"limit": structpb.NewStringValue(d.Take.Limit.Name), "descriptor": structpb.NewNumberValue(float64(i)),
-				"allowed": structpb.NewBoolValue(d.Allowed), "certain": structpb.NewBoolValue(d.Certain),
-			}
-			if !d.Take.Limit.Unlimited {
-				fields["max"] = structpb.NewNumberValue(float64(d.Take.Limit.Max))
-				fields["remaining"] = structpb.NewNumberValue(float64(d.Remaining))
-			}
-			if d.Shadow {
-				fields["would_refuse"] = structpb.NewBoolValue(!d.WouldAllow)
-			}
-			limits = append(limits, structpb.NewStructValue(&structpb.Struct{Fields: fields}))
+				"certain": structpb.NewBoolValue(d.Certain), "would_refuse": structpb.NewBoolValue(!d.WouldAllow),
+				"max":       structpb.NewNumberValue(float64(d.Take.Limit.Max)),
+				"remaining": structpb.NewNumberValue(float64(d.Remaining)),
+			}}))
 		}
 	}
 	if limits == nil {

@@ -20,6 +20,9 @@
 // shorter, its failure mode has decided by then; the hits may have been counted. A bad file of limits keeps
 // the program from starting, and changes nothing when it is reread.
 //
+// --translate prints files of envoyproxy/ratelimit as a file of limits, and refuses what would limit less
+// (translate.go). It needs no servers.
+//
 // run waits for all goroutines: the gRPC server's (server.go: workers), two of health.go (a check of Redis
 // every second, and gRPC's health service), the rereading of files, the server for /healthz, /readyz and
 // /metrics, and last the one that publishes what limits decide (limit/counts).

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
@@ -19,7 +18,7 @@ import (
 //
 // A descriptor of the file matches a request's descriptor that has the same domain, the same keys in the same
 // order, and the file's values where it has some. If several match, the most specific one decides, from
-// the left: an entry with the value, then the longest beginning of it (value: "foo*"), then one without.
+// the left: an entry with the value, then the longest one with asterisks (value: "foo*"), then one without.
 // All limits with this descriptor count.
 type mapping struct {
 	domains map[string]*node
@@ -37,7 +36,7 @@ type wideDomain struct {
 // node is a step in the tree of descriptors, one entry deep.
 type node struct {
 	exact    map[pair]*node
-	prefixes map[pair]*node // by key, and the beginning of a value; empty: any value
+	patterns map[pair]*node // those of which several values match
 	rules    []rule         // descriptors that end here
 }
 
@@ -62,8 +61,8 @@ func newMapping(set limitfile.Set) *mapping {
 			d := &l.Envoy[i]
 			at := child(&out.domains, d.Domain)
 			for _, e := range d.Entries {
-				if prefix, ok := e.Prefix(); ok {
-					at = child(&at.prefixes, pair{e.Key, prefix})
+				if e.IsAny() {
+					at = child(&at.patterns, pair{e.Key, e.Value})
 				} else {
 					at = child(&at.exact, pair{e.Key, e.Value})
 				}
@@ -99,7 +98,7 @@ func (n *node) widest(keys string, shapes map[string][]rule) {
 	if len(n.rules) > len(shapes[keys]) {
 		shapes[keys] = n.rules
 	}
-	for p, next := range n.prefixes {
+	for p, next := range n.patterns {
 		next.widest(fmt.Sprintf("%s %q", keys, p.key), shapes)
 	}
 	for p, next := range n.exact {
@@ -139,12 +138,12 @@ func (n *node) find(entries []*ratelimit.RateLimitDescriptor_Entry) []rule {
 			return found
 		}
 	}
-	longest := -1
-	var out []rule
-	for p, next := range n.prefixes {
-		if p.key == e.GetKey() && len(p.value) > longest && strings.HasPrefix(e.GetValue(), p.value) {
+	best, out := "", []rule(nil)
+	for p, next := range n.patterns {
+		if p.key == e.GetKey() && limitfile.Matches(p.value, e.GetValue()) &&
+			(out == nil || limitfile.ComparePatterns(p.value, best) < 0) {
 			if found := next.find(entries[1:]); found != nil {
-				longest, out = len(p.value), found
+				best, out = p.value, found
 			}
 		}
 	}

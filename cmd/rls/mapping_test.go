@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,8 +25,8 @@ func matches(d *limitfile.Descriptor, domain string, entries []*ratelimit.RateLi
 		return false
 	}
 	for i, e := range d.Entries {
-		prefix, ok := e.Prefix()
-		if e.Key != entries[i].Key || ok && !strings.HasPrefix(entries[i].Value, prefix) || !ok && e.Value != entries[i].Value {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(cmp.Or(e.Value, "*")), `\*`, ".*")
+		if e.Key != entries[i].Key || !regexp.MustCompile("^"+pattern+"$").MatchString(entries[i].Value) {
 			return false
 		}
 	}
@@ -32,17 +34,18 @@ func matches(d *limitfile.Descriptor, domain string, entries []*ratelimit.RateLi
 }
 
 // moreSpecific reports whether a comes before b: at the first entry at which they differ, it has the value,
-// or the longer beginning of it.
+// or is the longer one with asterisks.
 func moreSpecific(a, b *limitfile.Descriptor) bool {
 	rank := func(e limitfile.Entry) int {
-		if prefix, ok := e.Prefix(); ok {
-			return len(prefix)
+		if strings.Contains(e.Value, "*") {
+			return len(e.Value)
 		}
-		return 100
+		return 100 * len(e.Value)
 	}
 	for i := range a.Entries {
-		if one, other := rank(a.Entries[i]), rank(b.Entries[i]); one != other {
-			return one > other
+		one, other := a.Entries[i], b.Entries[i]
+		if order := cmp.Or(cmp.Compare(rank(other), rank(one)), strings.Compare(one.Value, other.Value)); order != 0 {
+			return order < 0
 		}
 	}
 	return false
@@ -52,7 +55,7 @@ func moreSpecific(a, b *limitfile.Descriptor) bool {
 func TestMappingFindsTheMostSpecific(t *testing.T) {
 	t.Parallel()
 	word := rapid.SampledFrom([]string{"a", "b", "c"})
-	value := rapid.SampledFrom([]string{"", "a", "b", "ab", "abb", "a*", "ab*", "b*"})
+	value := rapid.SampledFrom([]string{"", "a", "b", "ab", "abb", "abab", "a*", "ab*", "b*", "*b", "a*b", "a*b*b", "*a*", "*"})
 	domain := rapid.SampledFrom([]string{"x", "y"})
 	rapid.Check(t, func(t *rapid.T) {
 		set := make(limitfile.Set)

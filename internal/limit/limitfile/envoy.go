@@ -28,27 +28,37 @@ type Descriptor struct {
 
 type Entry struct {
 	Key   string
-	Value string // empty: any value; with an asterisk at its end, what begins like it
-	// the variable of the limit's key template that the value is for, or AsID; empty: it may be a part of {key}
+	Value string // empty: any value; each asterisk stands for any text
+	// the variable of the limit's key template that the value is for, AsID or AsNone; empty: it may be a part of
+	// {key}
 	As string
 }
 
-// Prefix returns what a value must begin with; ok is false if it must equal Value.
-func (e *Entry) Prefix() (prefix string, ok bool) {
-	if e.Value == "" {
-		return "", true
+// IsAny reports whether more than one value matches.
+func (e *Entry) IsAny() bool { return e.Value == "" || strings.Contains(e.Value, "*") }
+
+// Matches reports whether the value of a request matches that of an entry.
+func Matches(pattern, value string) bool {
+	part, pattern, more := strings.Cut(cmp.Or(pattern, "*"), "*")
+	value, ok := strings.CutPrefix(value, part)
+	for ok && more {
+		if part, pattern, more = strings.Cut(pattern, "*"); !more {
+			return strings.HasSuffix(value, part)
+		}
+		_, value, ok = strings.Cut(value, part)
 	}
-	return strings.CutSuffix(e.Value, "*")
+	return ok && value == ""
 }
 
-// isAny reports whether more than one value matches.
-func (e *Entry) isAny() bool {
-	_, ok := e.Prefix()
-	return ok
+// ComparePatterns sorts values with asterisks: of those that match, the first one decides.
+func ComparePatterns(a, b string) int {
+	return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
 }
 
-// AsID marks the entry whose value is the id of the take, and no part of the key.
-const AsID = "id"
+const (
+	AsID   = "id"   // of the entry whose value is the id of the take, and no part of the key
+	AsNone = "none" // of an entry whose value is no part of the key: all values share hits
+)
 
 const (
 	// MaxEntries bounds the entries of a descriptor in the file of limits.
@@ -66,8 +76,8 @@ var joined = Template{between: between + "%"}
 // makesKey reports whether an entry's value is a part of {key}: values that are neither in the file nor for a
 // variable are, or without any, all that are for no variable.
 func (d *Descriptor) makesKey(e *Entry) bool {
-	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.isAny() && e.As == "" })
-	return e.As == "" && (e.isAny() || !anyValue)
+	anyValue := slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.IsAny() && e.As == "" })
+	return e.As == "" && (e.IsAny() || !anyValue)
 }
 
 // Value returns a template variable's value for a descriptor with these values, in the order of the entries.
@@ -124,22 +134,22 @@ func (d *Descriptor) check(l *Limit) error {
 		switch {
 		case e.As == VarKey:
 			return fmt.Errorf("the entry %q is for {key}: leave as out, which means the same", e.Key)
-		case e.As != "" && e.As != AsID && !slices.ContainsFunc(variables, func(v string) bool {
+		case e.As != "" && e.As != AsID && e.As != AsNone && !slices.ContainsFunc(variables, func(v string) bool {
 			return SameVariable(v, e.As)
 		}):
 			return fmt.Errorf("the entry %q is for {%s}, which the limit's key %s does not have", e.Key, e.As, l.Key)
-		case e.As != "" && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool {
+		case e.As != "" && e.As != AsNone && slices.ContainsFunc(d.Entries[:i], func(other Entry) bool {
 			return other.As != "" && SameVariable(other.As, e.As)
 		}):
 			return fmt.Errorf("the entry %q is for {%s}, and so is one before it: one is allowed", e.Key, e.As)
-		case e.isAny() && e.As == "" && !l.Key.Uses(VarKey):
+		case e.IsAny() && e.As == "" && !l.Key.Uses(VarKey):
 			return fmt.Errorf("the entry %q can have several values, and the limit's key %s has no variable for it: "+
 				"name one with as, such as as: %s", e.Key, l.Key, variables[0])
 		}
 	}
 	for _, v := range variables {
 		filled := slices.ContainsFunc(d.Entries, func(e Entry) bool {
-			return v == VarKey && d.makesKey(&e) || e.As != "" && SameVariable(e.As, v)
+			return v == VarKey && (d.makesKey(&e) || e.As == AsNone) || e.As != "" && SameVariable(e.As, v)
 		})
 		if !filled {
 			return fmt.Errorf("no entry is for {%s} of the limit's key %s: give one of them as: %s", v, l.Key, v)
@@ -207,10 +217,10 @@ var (
 	reserveForm = yamlfile.Form{{Name: "hits", Required: true, Schema: hits}}
 	entryForm   = yamlfile.Form{
 		{Name: "key", Required: true, Schema: yamlfile.Text},
-		{Name: "value", Schema: yamlfile.Text, Doc: "default any value; with * at its end, what begins like it"},
+		{Name: "value", Schema: yamlfile.Text, Doc: "default any value; each * stands for any text"},
 		{Name: "as", Schema: yamlfile.Text, Doc: "variable of the limit's key that the value is for: ip, " +
 			"method, host, " +
-			"path or header.NAME; id: the id of the take"},
+			"path or header.NAME; id: the id of the take; none: all values share hits"},
 	}
 )
 
@@ -246,12 +256,9 @@ func parseDescriptor(node *yaml.Node) (Descriptor, error) {
 			return Descriptor{}, err
 		}
 		e := Entry{Key: entry["key"].Value, Value: yamlfile.Value(entry["value"]), As: yamlfile.Value(entry["as"])}
-		if e.As != "" && e.As != AsID && !isVariable(e.As) {
+		if e.As != "" && e.As != AsID && e.As != AsNone && !isVariable(e.As) {
 			return Descriptor{}, yamlfile.Errorf(entry["as"].Line, "as: %q: must be ip, method, host, path, "+
-				"header.NAME or id", e.As)
-		}
-		if e.Value == "*" {
-			e.Value = ""
+				"header.NAME, id or none", e.As)
 		}
 		d.Entries = append(d.Entries, e)
 	}

@@ -18,6 +18,7 @@ import (
 // FlagSet holds the flags of a program or of one of its modes, and --help and --version.
 type FlagSet struct {
 	*flag.FlagSet
+	files         bool // may follow the flags
 	help, version bool
 }
 
@@ -84,7 +85,7 @@ func (fs *FlagSet) Read(args []string, reads string) error {
 	switch {
 	case err != nil:
 		return setting.BadUsage("%w: see %s --help", err, fs.Name())
-	case fs.NArg() > 0:
+	case fs.NArg() > 0 && !fs.files:
 		return setting.BadUsage("unexpected argument %q: %s: see %s --help", fs.Arg(0), reads, fs.Name())
 	}
 	return nil
@@ -187,6 +188,8 @@ type Mode struct {
 	Flags func(*FlagSet) // adds its flags, among them --Name; nil if --Name is the only one, and has no value
 	// Run returns the exit code, and a human-readable error if that is not enough.
 	Run func() (code int, err error)
+	// Files, in place of Flags and Run, returns what to print about the files that follow --Name.
+	Files func(files []string) (text string, err error)
 }
 
 // Flags answers --help and --version, runs the modes, of which a program that serves HTTP has --healthcheck,
@@ -222,8 +225,14 @@ func (fs *FlagSet) run(args []string, out io.Writer, about string, settings any,
 		mode.Flags(fs)
 	case mode.Name != "":
 		fs.Bool(mode.Name, false, "")
+		fs.files = mode.Files != nil
 	}
 	if err := fs.Read(args, mode.Reads); err != nil || fs.answer(out, about, settings, modes) {
+		return false, setting.ExitOK, err
+	}
+	if mode.Files != nil {
+		text, err := mode.Files(fs.Args())
+		fmt.Fprint(out, text)
 		return false, setting.ExitOK, err
 	}
 	if mode.Run == nil {

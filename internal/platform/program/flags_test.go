@@ -10,8 +10,8 @@ import (
 	"tallyroll/internal/platform/setting"
 )
 
-// ranWith runs a program with these arguments that has two modes: --check, and --read FILE, which can end
-// with code 1.
+// ranWith runs a program with these arguments that has three modes: --check, --read FILE, which can end
+// with code 1, and --join FILE FILE.
 func ranWith(t *testing.T, args ...string) (out string, proceed bool, code int, err error) {
 	t.Helper()
 	var text bytes.Buffer
@@ -27,6 +27,12 @@ func ranWith(t *testing.T, args ...string) (out string, proceed bool, code int, 
 				text.WriteString("read " + file)
 				return setting.ExitFailure, nil
 			}},
+		{Name: "join", Help: "FILE... joins.", Files: func(files []string) (string, error) {
+			if len(files) < 2 {
+				return "", setting.BadUsage("too few: %q", files)
+			}
+			return "joined " + strings.Join(files, "+"), nil
+		}},
 	}
 	proceed, code, err = NewFlagSet("counter").run(args, &text, "counts.", &struct{ Log Log }{}, modes)
 	return text.String(), proceed, code, err
@@ -43,7 +49,7 @@ func TestProgramProceedsOnlyWithoutArguments(t *testing.T) {
 		"--version": "counter ", "-version": "counter ", "--check --version": "counter ",
 		"--help": "--check checks.\n--read FILE reads.\n", "-h": "LOG_LEVEL", "--read f --help": "LOG_LEVEL",
 		"--check": "checked", "-check": "checked",
-		"--read f": "read f", "--read=f": "read f",
+		"--read f": "read f", "--read=f": "read f", "--join a b": "joined a+b",
 	} {
 		out, proceed, code, err := ranWith(t, strings.Fields(args)...)
 		require.NoError(t, err, args)
@@ -65,6 +71,7 @@ func TestUnreadArgumentIsRefused(t *testing.T) {
 		"--read f more":  `unexpected argument "more": input is read: see counter --help`,
 		"--more":         `flag provided but not defined: -more: see counter --help`,
 		"--check --more": `flag provided but not defined: -more: see counter --help`,
+		"--join a":       `too few: ["a"]`,
 		"--read":         `flag needs an argument: -read: see counter --help`,
 	} {
 		out, proceed, _, err := ranWith(t, strings.Fields(args)...)
