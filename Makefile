@@ -143,7 +143,7 @@ planted: redis ## known bugs, planted one at a time: the simulation finds each (
 	$(GO) test ./internal/limit -run '^TestPlantedBugsOf' -trips.planted -timeout 0 -v
 
 simulate-limits: redis ## N random schedules of takes against models of the policies (N=100000)
-	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees|TestSettlementsAgainstModel)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
+	TEST_ALL=1 $(GO) test ./internal/limit -run '^(TestPoliciesAgainstModels|TestBound|TestPlacesBound|TestShadowAgrees|TestSettlementsAgainstModel|TestPeriodsAgainstModel)$$' -rapid.checks=$(or $(N),100000) -rapid.nofailfile -timeout 0 -count=1 -v
 
 ##@ Benchmarks
 bench: redis ## compared with the articles' techniques, into docs/benchmarks-tables.md
