@@ -36,7 +36,7 @@ type turnAnswer struct {
 
 const turnMax = 100
 
-// turnModel decides about a take before or after the turn, and about one that was under way then in both ways.
+// turnModel decides about a take before or after the turn, and about one that was under way in both ways.
 func turnModel(turn time.Time) porcupine.Model {
 	const clocks = 2 * time.Millisecond // Redis counts whole milliseconds
 	return (&porcupine.NondeterministicModel{
@@ -166,7 +166,9 @@ func takeOverAFailOver(t *testing.T) (refused int) {
 	})
 	begun := period(master)
 	require.True(t, take(first, 5))
-	require.NoError(t, master.Client().Wait(t.Context(), 1, stack.Hung).Err())
+	conn := master.Client().Conn() // WAIT is about the writes of its connection
+	require.NoError(t, conn.Set(t.Context(), "last", "", 0).Err())
+	require.NoError(t, conn.Wait(t.Context(), 1, stack.Hung).Err())
 	master.Kill()
 	require.NoError(t, replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	second := New(stack.ProgramClient(t, replica.URL()), "turn", stack.Hung)
