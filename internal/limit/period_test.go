@@ -178,6 +178,7 @@ func playPeriods(t *testing.T, rt *rapid.T, client *redis.Client, held *scriptSe
 	epochs := make(map[string]int)
 	var story []string
 	stays, since := 0, int64(0) // steps in which no time passes
+	latest := int64(0)          // the clock goes back
 	for step := range rapid.IntRange(5, 40).Draw(rt, "steps") {
 		at := now.Load()
 		if stays--; stays >= 0 {
@@ -208,6 +209,7 @@ func playPeriods(t *testing.T, rt *rapid.T, client *redis.Client, held *scriptSe
 	stay:
 		at = max(at, since)
 		now.Store(at)
+		latest = max(latest, at)
 		require.NoError(t, setClock(t.Context(), client, hashTag("alice"), at).Err())
 		number, end := m.number(at), m.end(at)
 		if key.number > number {
@@ -236,7 +238,7 @@ func playPeriods(t *testing.T, rt *rapid.T, client *redis.Client, held *scriptSe
 				store(0, 0)
 				epoch++
 				stays = 6
-				since = at + 1 // the stamp of what comes is another
+				since = latest + 1 // the stamp of what comes is another
 				story = append(story, "reset")
 			}
 			continue
