@@ -19,6 +19,7 @@ var shelves = []struct {
 	{"Ask", [][2]string{{"queries", "queries.md"}, {"HTTP", "http.md"}, {"alerts", "watch.md"}, {"PromQL", "promql.md"}}},
 	{"Limits", [][2]string{{"limits", "limits.md"}, {"counters", "limits-counters.md"}, {"proxies", "limits-proxies.md"}, {"outages", "limits-outages.md"}}},
 	{"Run", [][2]string{{"install", "install.md"}, {"servers", "servers.md"}, {"settings", "settings.md"}, {"operations", "operations.md"}, {"metrics", "metrics.md"}, {"scaling", "scaling.md"}, {"disasters", "disasters.md"}}},
+	{"Choose", [][2]string{{"adopt", "adopt.md"}}},
 	{"Understand", [][2]string{{"design", "design.md"}, {"delivery", "delivery.md"}, {"benchmarks", "benchmarks.md"}, {"tables", "benchmarks-tables.md"}, {"alternatives", "alternatives.md"}}},
 }
 
