@@ -72,7 +72,7 @@ func TestOldZonesAreRefused(t *testing.T) {
 // The package is a chart of the release's version, and its image, too.
 func TestChartPackage(t *testing.T) {
 	r := release{root: "../../..", out: t.TempDir(), version: "9.8.7"}
-	require.NoError(t, r.writeChart())
+	require.NoError(t, r.writeChart(t.Context()))
 	chart, err := loader.LoadFile(filepath.Join(r.out, "tallyroll-9.8.7.tgz"))
 	require.NoError(t, err)
 	require.NoError(t, chart.Validate())
