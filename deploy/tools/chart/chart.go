@@ -1,5 +1,5 @@
-// Package chart makes the files of the Helm chart's package: those of deploy/chart, the alerts, the dashboard,
-// the schemas of the files that programs read, and a README.
+// Package chart makes the files of the Helm chart's package: those of deploy/chart, the alerts, the
+// dashboard, the schemas of the files that programs read, and a README.
 package chart
 
 import (
