@@ -14,6 +14,17 @@ watch: { port: 9092, connects: [nats, redis, targets], name: WATCH_WORKER, files
 { app.kubernetes.io/name: tallyroll, app.kubernetes.io/instance: {{ .root.Release.Name | quote }}, app.kubernetes.io/component: {{ .name }} }
 {{- end }}
 
+{{- /* What pods and containers may do. fsGroup is of the volumes of try. */ -}}
+{{- define "tallyroll.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  { runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: { type: RuntimeDefault } }
+{{- end }}
+{{- define "tallyroll.locked" -}}
+{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
+{{- end }}
+
 {{- /* The files that programs read again, by name; a missing one is empty. */ -}}
 {{- define "tallyroll.files" -}}
 {{- $try := ternary .Values.try dict .Values.try.enabled }}
@@ -43,7 +54,7 @@ watch.yml: {{ toYaml . | quote }}
 {{- $value := (index $.Values (lower $server)).url }}
 {{- $given := coalesce $value (get $settings $url) (get $settings (print $url "_FILE")) }}
 {{- if and $.Values.try.enabled $given }}
-{{- fail (printf "try.enabled brings a %s: remove %s.url and %s, or set try.enabled to false" $server (lower $server) $url) }}
+{{- fail (printf "try.enabled brings a %s: remove %s.url and %s, or try.enabled" $server (lower $server) $url) }}
 {{- else if not (or $.Values.try.enabled $given) }}
 {{- fail (printf "no %s: set %s.url, %s_FILE in secret.files, or try.enabled" $server (lower $server) $url) }}
 {{- end }}
@@ -83,19 +94,20 @@ and .all has both. Ports follow the addresses, and what they serve follows the c
 {{- range $name, $_ := $common }}{{ $_ := unset $env $name }}{{ end }}
 {{- range $name, $value := $values.settings }}{{ $_ := set $env $name $value }}{{ end }}
 {{- $all := deepCopy $common }}
-{{- range $name, $value := $env }}{{ $_ := set $all $name $value }}{{ end }}
+{{- range $name, $value := $env }}{{ $_ := set $all $name (toString $value) }}{{ end }}
 {{- $serves := get $program "serves" | default "http" }}
 {{- if and (get $all (print $setting "TLS_CERT")) (eq $serves "http") }}{{ $serves = "https" }}{{ end }}
 {{- $ports := dict }}
 {{- range $name, $suffix := dict $serves "ADDR" "metrics" "METRICS_ADDR" }}
 {{- with get $all (print $setting $suffix) }}
 {{- if not (regexMatch `^(0\.0\.0\.0|\[::\])?:[0-9]+$` .) }}
-{{- fail (printf "%s%s is %q: must be :PORT, because probes and Services ask the address of the pod" $setting $suffix .) }}
+{{- fail (printf "%s%s is %q: must be :PORT, because probes ask the address of the pod" $setting $suffix .) }}
 {{- end }}
 {{- $_ := set $ports $name (regexFind `[0-9]+$` . | int) }}
 {{- end }}
 {{- end }}
-{{- $tokens := or (get $all (print $setting "TOKENS_FILE")) (and (ne .name "collect") (get $all (print $setting "TOKENS"))) }}
+{{- $tokens := get $all (print $setting "TOKENS_FILE") }}
+{{- if ne .name "collect" }}{{ $tokens = or $tokens (get $all (print $setting "TOKENS")) }}{{ end }}
 {{- $authority := get $all (print $setting "TLS_CLIENT_CA") }}
 {{- $asked := ternary "metrics" $serves (hasKey $ports "metrics") }}
 {{- if and $authority (eq $asked "https") }}
@@ -106,7 +118,7 @@ and .all has both. Ports follow the addresses, and what they serve follows the c
 {{- dict "env" $env "all" $all "serves" $serves "ports" $ports "asked" $asked "guard" $guard "runs" $runs | toYaml }}
 {{- end }}
 
-{{- /* The port of each URL in .urls, as JSON; .port if it names none. A Sentinel leads to a Redis on its usual port. */ -}}
+{{- /* The port of each URL in .urls, as JSON; .port if it names none. Sentinels lead to a Redis on its usual port. */ -}}
 {{- define "tallyroll.ports" }}
 {{- $ports := list }}
 {{- $schemes := dict "http" 80 "https" 443 "ws" 80 "wss" 443 "redis+sentinel" 26379 "rediss+sentinel" 26379 }}
@@ -129,7 +141,8 @@ in networkPolicy. */ -}}
 {{- $urls := compact (splitList "," (get $.all (print (upper $server) "_URL"))) }}
 {{- if get $.all (print (upper $server) "_URL_FILE") }}{{ $urls = list "in a file" }}{{ end }}
 {{- if eq $server "targets" }}
-{{- range get (include "tallyroll.files" $.root | fromYaml) "watch.yml" | default "{}" | fromYaml | dig "targets" dict }}
+{{- $watch := get (include "tallyroll.files" $.root | fromYaml) "watch.yml" | default "{}" | fromYaml }}
+{{- range dig "targets" dict $watch }}
 {{- $urls = concat $urls (compact (list (get . "webhook") (get . "alertmanager"))) }}
 {{- end }}
 {{- end }}
@@ -141,8 +154,8 @@ in networkPolicy. */ -}}
 {{- end }}
 
 {{- /* Renders the objects in .yaml, each with its short name: with the release in front of the name, labels, and the
-changes in values.objects, which must be of objects there are. merge replaces fields; of patch, the parent of a list must be a mapping, as everywhere in
-Kubernetes. */ -}}
+changes in values.objects, each of which must be of one of them. merge replaces fields; of patch, the parent of a list
+must be a mapping, as everywhere in Kubernetes. */ -}}
 {{- define "tallyroll.objects" }}
 {{- $root := .root }}
 {{- $rendered := dict }}
@@ -189,7 +202,8 @@ Kubernetes. */ -}}
 {{- end }}
 {{- range $name, $_ := $root.Values.objects }}
 {{- if not (hasKey $rendered $name) }}
-{{- fail (printf "objects: %s is not rendered with these values: must be one of %s" $name (keys $rendered | sortAlpha | join ", ")) }}
+{{- $names := keys $rendered | sortAlpha | join ", " }}
+{{- fail (printf "objects: %s is not rendered with these values: must be one of %s" $name $names) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -46,6 +46,10 @@ func render(values string) (documents []string, notes string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
+	return renderFiles(files, values)
+}
+
+func renderFiles(files map[string][]byte, values string) (documents []string, notes string, err error) {
 	var buffered []*archive.BufferedFile
 	for name, content := range files {
 		buffered = append(buffered, &archive.BufferedFile{Name: name, Data: content})

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,7 +108,7 @@ podMonitor: {enabled: true}
 	require.Equal(t, []corev1.EnvVar{{Name: "COLLECT_ADDR", Value: "0.0.0.0:8081"}}, env, "a setting of all programs stays")
 }
 
-// An Ingress needs something that tells who asks.
+// An Ingress publishes a program only with tokens, with client certificates, or on purpose.
 func TestIngressNeedsTokens(t *testing.T) {
 	const host = "ingress: {host: a.example.com"
 	token := "tokens: [{name: a, sha256: " + strings.Repeat("0", 64) + ", may: [read]}]"
@@ -155,6 +156,24 @@ func TestPackaged(t *testing.T) {
 	for name := range values {
 		require.Contains(t, string(files["README.md"]), "\n"+name+":")
 	}
+}
+
+// The chart of the sources lacks what the package adds, and is what one tries.
+func TestSources(t *testing.T) {
+	files, err := packaged()
+	require.NoError(t, err)
+	files = maps.Clone(files)
+	for _, added := range []string{"alerts.yml", "operators.json", "README.md"} {
+		require.NotEmpty(t, files[added])
+		delete(files, added)
+	}
+	files["values.schema.json"], err = os.ReadFile("../../chart/values.schema.json")
+	require.NoError(t, err)
+	documents, _, err := renderFiles(files, try)
+	require.NoError(t, err)
+	require.Equal(t, len(build(t, try)), len(documents))
+	_, _, err = renderFiles(files, try+"prometheusRule: {enabled: true}")
+	require.ErrorContains(t, err, "alerts.yml is in the chart of a release alone: make release writes it")
 }
 
 // No value that is removed ends in an error of the template engine.
