@@ -46,8 +46,8 @@ func main() {
 			"apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
-	flag.StringVar(&o.host, "host", "127.0.0.1", "query and collect listen on this `address`, such as 0.0.0.0 in a "+
-		"container: who reaches it may ask and count")
+	flag.StringVar(&o.host, "host", "127.0.0.1",
+		"query and collect listen on this `address`, such as 0.0.0.0 in a container")
 	flag.StringVar(&o.dir, "dir", "",
 		"keep the data in this `directory` (default: a temporary one, removed at the end)")
 	version := flag.Bool("version", false, "print the version")
