@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -45,6 +46,8 @@ func main() {
 			"apply, except for addresses and URLs.\n")
 	}
 	flag.BoolVar(&o.noLoad, "no-load", false, "publish nothing by itself")
+	flag.StringVar(&o.host, "host", "127.0.0.1",
+		"query and collect listen on this `address`, such as 0.0.0.0 in a container")
 	flag.StringVar(&o.dir, "dir", "",
 		"keep the data in this `directory` (default: a temporary one, removed at the end)")
 	version := flag.Bool("version", false, "print the version")
@@ -62,6 +65,7 @@ func main() {
 
 type options struct {
 	noLoad bool
+	host   string
 	dir    string
 }
 
@@ -89,8 +93,8 @@ func (o options) run(ctx context.Context) (err error) {
 		"NATS_URL=" + nats.ClientURL(),
 		"REDIS_URL=" + redis.url,
 		"INGEST_ADDR=" + address(8082),
-		"QUERY_ADDR=" + address(8080),
-		"COLLECT_ADDR=" + address(8081),
+		"QUERY_ADDR=" + o.address(8080),
+		"COLLECT_ADDR=" + o.address(8081),
 		"WATCH_ADDR=" + address(9092),
 		"INGEST_WORKER=dev",
 		// These are about another server than the embedded one.
@@ -175,7 +179,9 @@ func (o options) directory() (dir string, cleanUp func() error, err error) {
 	if o.dir != "" {
 		return o.dir, func() error { return nil }, os.MkdirAll(o.dir, 0o755)
 	}
-	dir, err = os.MkdirTemp("", "tallyroll-dev-")
+	if dir, err = os.MkdirTemp("", "tallyroll-dev-"); err != nil {
+		err = fmt.Errorf("%w: set --dir, or add --tmpfs /tmp to docker run", err)
+	}
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
@@ -230,7 +236,7 @@ func (o options) greet(natsURL string, redis *redisServer, at addresses, dir, ru
 	if o.noLoad {
 		about = "none (--no-load)"
 	}
-	fmt.Printf(`
+	text := fmt.Sprintf(`
 Tallyroll is up.
   page     http://%[1]s/
   query    http://%[1]s/docs
@@ -255,4 +261,5 @@ Ask a limit of 5 per minute six times: the last answer is 429.
 
 Ctrl-C ends all of it.
 `, at.query, at.ingest, natsURL, redis.url, redis.about, data, about, at.collect, at.watch, rules, limits)
+	fmt.Print(strings.ReplaceAll(text, "0.0.0.0", "127.0.0.1"))
 }

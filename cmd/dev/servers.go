@@ -174,6 +174,12 @@ func splitAddress(addr string) (host string, port int, err error) {
 	return tcp.IP.String(), tcp.Port, nil
 }
 
+// address is that of a service for others, on the host of the options.
+func (o options) address(port int) string {
+	_, free, _ := net.SplitHostPort(address(port))
+	return net.JoinHostPort(o.host, free)
+}
+
 func address(port int) string {
 	for _, p := range []int{port, 0} {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))

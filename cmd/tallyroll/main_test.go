@@ -24,6 +24,7 @@ func TestProgramsAreRunByName(t *testing.T) {
 		{[]string{"rls"}, []string{"rls", "rls"}, 0, ""},
 		{[]string{"watch"}, []string{"watch", "watch"}, 0, ""},
 		{[]string{"audit"}, []string{"audit", "audit"}, 0, ""},
+		{[]string{"dev"}, []string{"dev", "dev"}, 0, ""},
 		{[]string{"/query", "--help"}, []string{"query", "/query", "--help"}, 0, ""},
 		{[]string{"sh"}, nil, 2, `no program "sh"`},
 		{[]string{""}, nil, 2, "no program"},

@@ -158,6 +158,10 @@ func twoQueries(t *testing.T, img string) {
 		}
 		return well == 2, fmt.Sprint(well, " answer")
 	})
+	missing := filepath.Join(t.TempDir(), "limits.yml")
+	_, err := runCompose(t, []string{"VERSION=" + img, "LIMITS_FILE=" + missing}, "-p", img, "-f", "deploy/compose.yml", "up", "-d", "--no-deps", "--no-build", "query")
+	require.ErrorContains(t, err, "source path does not exist")
+	require.NoDirExists(t, missing)
 }
 
 // Partitions need no edit of a file that is tracked, and one number alone.

@@ -198,11 +198,29 @@ func TestImage(t *testing.T) {
 		require.Equal(t, 2, exitCode(err))
 		require.Contains(t, out, "ingest --help")
 	})
+	t.Run("dev", func(t *testing.T) { devAnswers(t, img) })
 	t.Run("collect by compose", func(t *testing.T) { collectKnowsTokens(t, img) })
 	t.Run("two queries by compose", func(t *testing.T) { twoQueries(t, img) })
 	for _, c := range []struct{ program, addr string }{{"ingest", "INGEST_ADDR=0.0.0.0:8082"}, {"query", "QUERY_ADDR=0.0.0.0:8080"}, {"collect", "COLLECT_ADDR=0.0.0.0:8081"}, {"promql", "PROMQL_ADDR=0.0.0.0:9091"}} {
 		t.Run(c.program+" --healthcheck", func(t *testing.T) { health(t, img, c.program, c.addr) })
 	}
+}
+
+// devAnswers runs all in one container, with a folder for its data: query is well and is ready.
+func devAnswers(t *testing.T, img string) {
+	out, err := tryIn("", "docker", slices.Concat([]string{"run", "--rm"}, locked, []string{img, "dev"})...)
+	require.Equal(t, 1, exitCode(err), out)
+	require.ErrorContains(t, err, "add --tmpfs /tmp")
+	name := img + "-dev"
+	command(t, "", "docker", slices.Concat([]string{"run", "--detach", "--name", name, "--tmpfs", "/tmp"}, locked, []string{img, "dev", "--host", "0.0.0.0"})...)
+	t.Cleanup(func() { command(t, "", "docker", "rm", "--force", name) })
+	stack.Eventually(t, "dev to be up", func() (bool, string) {
+		logs, err := tryIn("", "docker", "logs", name)
+		return strings.Contains(logs, "query    http://127.0.0.1:8080/docs"), fmt.Sprint(logs, err)
+	})
+	command(t, "", "docker", "exec", "--env", "QUERY_ADDR=127.0.0.1:8080", name, "/query", "--healthcheck")
+	command(t, "", "docker", "stop", "--time", "300", name)
+	require.Equal(t, "0\n", command(t, "", "docker", "inspect", "--format", "{{.State.ExitCode}}", name), "after SIGTERM")
 }
 
 // health runs a program that reaches neither NATS nor Redis: it is well but not ready, as its own check

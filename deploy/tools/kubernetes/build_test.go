@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -10,11 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,14 +28,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"tallyroll/deploy/tools/chart"
 )
 
 // programs that are deployed.
 var programs = []string{"collect", "ingest", "promql", "query", "rls", "watch"}
 
+// packaged is the chart as a release has it.
+var packaged = sync.OnceValues(func() (map[string][]byte, error) {
+	return chart.Files(context.Background(), "../../..", "0.1.0")
+})
+
 // render returns what helm renders with these values, which are YAML: the documents, and the notes.
 func render(values string) (documents []string, notes string, err error) {
-	chart, err := loader.LoadDir("../../chart")
+	files, err := packaged()
+	if err != nil {
+		return nil, "", err
+	}
+	return renderFiles(files, values)
+}
+
+func renderFiles(files map[string][]byte, values string) (documents []string, notes string, err error) {
+	var buffered []*archive.BufferedFile
+	for name, content := range files {
+		buffered = append(buffered, &archive.BufferedFile{Name: name, Data: content})
+	}
+	loaded, err := loader.LoadFiles(buffered)
 	if err != nil {
 		return nil, "", err
 	}
@@ -41,15 +63,15 @@ func render(values string) (documents []string, notes string, err error) {
 		return nil, "", err
 	}
 	release := common.ReleaseOptions{Name: "tallyroll", Namespace: "counting", IsInstall: true}
-	all, err := util.ToRenderValues(chart, given, release, nil)
+	all, err := util.ToRenderValues(loaded, given, release, nil)
 	if err != nil {
 		return nil, "", err
 	}
-	files, err := (engine.Engine{Strict: true}).Render(chart, all)
+	rendered, err := (engine.Engine{Strict: true}).Render(loaded, all)
 	if err != nil {
 		return nil, "", err
 	}
-	for name, text := range files {
+	for name, text := range rendered {
 		if filepath.Ext(name) == ".txt" {
 			notes = text
 			continue
@@ -86,13 +108,19 @@ try: {enabled: true}
 secret: {name: passwords, files: {REDIS_PASSWORD_FILE: redis, QUERY_TOKENS_FILE: tokens.yml}}
 settings: {LOG_LEVEL: debug, INGEST_MAX_LOAD: 100000000}
 image: {repository: registry.example/tallyroll, tag: 1.2.3, pullSecrets: [{name: registry}]}
-ingest: {partitions: 4, keda: {enabled: true}, rules: [{stream: ORDERS, count: [{key: orders}]}]}
+ingest: {partitions: 4, keda: {enabled: true}, rules: [{stream: ORDERS, subject: "orders.>", count: [{key: orders}]}]}
 query: {autoscaling: {enabled: true}, ingress: {host: counts.example.com, className: nginx, tlsSecret: counts}}
-collect: {autoscaling: {enabled: true}, ingress: {host: hits.example.com}}
+collect: {autoscaling: {enabled: true}, ingress: {host: hits.example.com, public: true}}
 promql: {ingress: {host: promql.example.com}, settings: {PROMQL_HOSTS: "*"}}
 rls: {enabled: true, autoscaling: {enabled: true}}
 podMonitor: {enabled: true}
+prometheusRule: {enabled: true}
+dashboard: {enabled: true}
+serviceAccount: {annotations: {example.com/role: counts}}
+tokens: [{name: shop, sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae, may: [read]}]
 `
+	// rules lets watch run.
+	rules = "watch: {file: {targets: {a: {nats: a}}, rules: [{name: b, key: c, window: 5m, above: 1, to: [a]}]}}\n"
 )
 
 // kinds are the resources that Kubernetes itself has: an unknown field is a slip.
@@ -105,10 +133,12 @@ var kinds = map[string]func() any{
 	"policy/v1 PodDisruptionBudget":          func() any { return &policyv1.PodDisruptionBudget{} },
 	"v1 ConfigMap":                           func() any { return &corev1.ConfigMap{} },
 	"v1 Service":                             func() any { return &corev1.Service{} },
+	"v1 ServiceAccount":                      func() any { return &corev1.ServiceAccount{} },
 }
 
 // custom are the resources that Kubernetes itself does not have.
-var custom = []string{"keda.sh/v1alpha1 ScaledObject", "monitoring.coreos.com/v1 PodMonitor"}
+var custom = []string{"keda.sh/v1alpha1 ScaledObject", "monitoring.coreos.com/v1 PodMonitor",
+	"monitoring.coreos.com/v1 PrometheusRule"}
 
 // typed reads resources strictly; custom ones stay mappings.
 func typed(t *testing.T, documents []string) (resources []any) {
@@ -148,17 +178,18 @@ func TestChart(t *testing.T) {
 		values string
 		more   map[string]int // objects in addition to those of five programs
 	}{
-		"servers": {servers, nil},
+		"servers": {servers, map[string]int{"Deployment": -1, "PodDisruptionBudget": -1, "NetworkPolicy": -1}},
+		"rules":   {servers + rules, nil},
 		"one program": {servers + "query: {enabled: false}\ncollect: {enabled: false}\npromql: {enabled: false}\n" +
 			"watch: {enabled: false}\nnetworkPolicy: {enabled: false}",
 			map[string]int{"Deployment": -4, "PodDisruptionBudget": -4, "NetworkPolicy": -5, "Service": -3}},
 		"try": {try, map[string]int{"Deployment": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 3, "Service": 3,
 			"StatefulSet": 2, "ConfigMap": 1}},
 		"all": {all, map[string]int{"Deployment": 1, "PodDisruptionBudget": 1, "NetworkPolicy": 3, "Service": 3,
-			"StatefulSet": 2, "ConfigMap": 1, "Ingress": 3, "HorizontalPodAutoscaler": 3, "ScaledObject": 1, "PodMonitor": 1}},
+			"StatefulSet": 2, "ConfigMap": 2, "Ingress": 3, "HorizontalPodAutoscaler": 3, "ScaledObject": 1, "PodMonitor": 6, "PrometheusRule": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := map[string]int{"ConfigMap": 2, "Service": 3, "Deployment": 5, "NetworkPolicy": 5, "PodDisruptionBudget": 5}
+			want := map[string]int{"ConfigMap": 2, "ServiceAccount": 1, "Service": 3, "Deployment": 5, "NetworkPolicy": 5, "PodDisruptionBudget": 5}
 			for kind, n := range c.more {
 				want[kind] += n
 			}
@@ -224,7 +255,7 @@ func TestValues(t *testing.T) {
 		"SHUTDOWN_DELAY": "5s", "LOG_LEVEL": "debug", "INGEST_MAX_LOAD": "100000000",
 	}, settings)
 	files := find[*corev1.ConfigMap](t, resources, "files").Data
-	require.Equal(t, "- count:\n  - key: orders\n  stream: ORDERS", files["rules.yml"])
+	require.Equal(t, "- count:\n  - key: orders\n  stream: ORDERS\n  subject: orders.>", files["rules.yml"])
 	require.Contains(t, files["limits.yml"], "limits:\n- envoy:\n    descriptor:\n    - as: ip")
 
 	query := find[*appsv1.Deployment](t, resources, "query").Spec.Template.Spec
@@ -292,6 +323,21 @@ func TestRefusedValues(t *testing.T) {
 		servers + "objects: {Deployment: {patch: [{op: move, path: /a}]}}":             "/objects/Deployment/patch/0/op",
 		servers + "objects: {Deployment: {patch: [{op: add, path: /a}]}}":              "missing property 'value'",
 		servers + "objects: {Deployment/query: {patch: [{op: remove, path: /a/b/c}]}}": "objects: /a/b/c of Deployment/query",
+		servers + "objects: {Deployment/qeury: {merge: {a: 1}}}": "objects: Deployment/qeury is not rendered with these values: " +
+			"must be one of ConfigMap, ConfigMap/files",
+		servers + "query: {replicas: 20, autoscaling: {enabled: true}}":            "query.replicas is more than query.autoscaling.maxReplicas: lower",
+		try + "redis: {url: redis://redis}":                                        "try.enabled brings a Redis: remove redis.url and REDIS_URL",
+		try + "settings: {NATS_URL: nats://nats}":                                  "try.enabled brings a NATS: remove nats.url and NATS_URL",
+		servers + "query: {settings: {QUERY_ADDR: '127.0.0.1:80'}}":                `QUERY_ADDR is "127.0.0.1:80": must be :PORT`,
+		servers + "query: {settings: {QUERY_TLS_CLIENT_CA: a, QUERY_TLS_CERT: b}}": "QUERY_TLS_CLIENT_CA needs QUERY_METRICS_ADDR",
+		servers + "rls: {enabled: true}":                                           "rls.enabled needs limits that have envoy",
+		servers + "limits: [{name: a, window: 1m}]":                                "missing property 'max'",
+		servers + "limits: [{name: a, window: 1m, mx: 5, max: 5}]":                 "'mx' not allowed",
+		servers + "ingest: {rules: [{stream: A, subject: a}]}":                     "at '/ingest/rules/0': missing property 'count'",
+		servers + "watch: {file: {targets: {a: {nats: b}}}}":                       "at '/watch/file': missing property 'rules'",
+		servers + strings.Replace(rules, "5m", "5x", 1):                            "at '/watch/file/rules/0/window'",
+		servers + "tokens: [{name: a, sha256: hunter2, may: [read]}]":              "at '/tokens/0/sha256'",
+		servers + "tokens: [{name: a, sha256: hunter2, may: [raed]}]":              "at '/tokens/0/may/0'",
 	} {
 		t.Run(values, func(t *testing.T) {
 			_, _, err := render(values)
@@ -302,7 +348,7 @@ func TestRefusedValues(t *testing.T) {
 
 // Every object can be changed, and a change of one leaves the others as they are.
 func TestObjects(t *testing.T) {
-	resources := typed(t, build(t, servers+`
+	resources := typed(t, build(t, servers+rules+`
 objects:
   Deployment: {merge: {spec: {template: {spec: {nodeSelector: {disk: ssd}}}}}}
   Deployment/query:
@@ -331,9 +377,18 @@ objects:
 }
 
 func TestNotes(t *testing.T) {
-	_, notes, err := render(try)
+	_, notes, err := render(try + "query: {autoscaling: {enabled: true}, ingress: {host: a.example.com, public: true}}\n" +
+		"promql: {settings: {PROMQL_TOKENS: a}}\nnetworkPolicy: {enabled: false}")
 	require.NoError(t, err)
+	for _, want := range []string{"ingest   2 replicas\n", "query    2 to 10 replicas, OPEN to all who reach it, public as a.example.com\n",
+		"promql   2 replicas, with tokens\n", "No NetworkPolicy: "} {
+		require.Contains(t, notes, want)
+	}
 	require.Contains(t, notes, "kubectl -n counting port-forward service/tallyroll-query 8080 &")
 	require.Contains(t, notes, "curl 'http://127.0.0.1:8080/v1/total?key=hello&window=1h'")
 	require.Contains(t, notes, "NATS and Redis are one pod each")
+	_, notes, err = render(servers)
+	require.NoError(t, err)
+	require.Contains(t, notes, "watch    does not run: watch.file is empty\n")
+	require.Contains(t, notes, `NetworkPolicies let in [{"namespaceSelector":{}}]`)
 }

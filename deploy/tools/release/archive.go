@@ -4,12 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"tallyroll/deploy/tools/chart"
 )
 
 // entry is a file of an archive or a package.
@@ -84,20 +86,15 @@ func (r *release) writeArchive(t target, built []binary, texts []text) error {
 	return r.writeTar(name+".tar.gz", name, all)
 }
 
-var chartVersion = regexp.MustCompile(`(?m)^((?:appV|v)ersion: ).*`)
-
 // writeChart writes the Helm chart as a package of this version, whose image has the same.
-func (r *release) writeChart() error {
-	all, err := r.files("deploy/chart/*.*", "deploy/chart/templates/*")
+func (r *release) writeChart(ctx context.Context) error {
+	files, err := chart.Files(ctx, r.root, r.version)
 	if err != nil {
 		return err
 	}
-	for i := range all {
-		e := &all[i]
-		e.name = strings.TrimPrefix(e.name, "deploy/chart/")
-		if e.name == "Chart.yaml" {
-			e.content = chartVersion.ReplaceAll(e.content, []byte("${1}"+r.version))
-		}
+	var all []entry
+	for name, content := range files {
+		all = append(all, entry{name, 0o644, content})
 	}
 	return r.writeTar("tallyroll-"+r.version+".tgz", "tallyroll", all)
 }

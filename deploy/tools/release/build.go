@@ -18,9 +18,6 @@ type program struct {
 	module string // the folder of its go.mod: the repository's own, or the program's
 }
 
-// notReleased is a program for those who work on the sources.
-const notReleased = "dev"
-
 // findPrograms returns all programs below cmd.
 func findPrograms(root string) (out []program, err error) {
 	mains, err := filepath.Glob(filepath.Join(root, "cmd/*/main.go"))
@@ -32,9 +29,7 @@ func findPrograms(root string) (out []program, err error) {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(main), "go.mod")); err == nil {
 			p.module = filepath.Dir(main)
 		}
-		if p.name != notReleased {
-			out = append(out, p)
-		}
+		out = append(out, p)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s has no program in cmd: is it the repository?", root)

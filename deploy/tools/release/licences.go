@@ -14,7 +14,8 @@ import (
 
 // allowed lists the licences that a linked module may have: they require that their text is shipped with the
 // programs, and no more.
-var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "Unlicense", "CC0-1.0"}
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "MIT-0", "Unlicense",
+	"CC0-1.0"}
 
 // Files of these names come with a licence, and give or keep rights. They are shipped, and not judged.
 var beside = regexp.MustCompile(`(?i)^(notice|patents|authors)`)

@@ -175,7 +175,7 @@ func (r *release) make(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	for _, t := range r.targets {
-		files := slices.Collect(filter(built, func(b binary) bool { return b.target == t }))
+		files := slices.DeleteFunc(slices.Clone(built), func(b binary) bool { return b.target != t })
 		if err := r.writeArchive(t, files, texts); err != nil {
 			return nil, err
 		}
@@ -185,23 +185,13 @@ func (r *release) make(ctx context.Context) (map[string]string, error) {
 			}
 		}
 	}
-	if err := r.writeChart(); err != nil {
+	if err := r.writeChart(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.writeSBOM(built, all); err != nil {
 		return nil, err
 	}
 	return r.writeSums()
-}
-
-func filter[T any](all []T, keep func(T) bool) func(yield func(T) bool) {
-	return func(yield func(T) bool) {
-		for _, one := range all {
-			if keep(one) && !yield(one) {
-				return
-			}
-		}
-	}
 }
 
 // writeSums writes SHA256SUMS, as sha256sum -c reads it, and prints it.

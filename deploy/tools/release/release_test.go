@@ -37,7 +37,7 @@ func TestRelease(t *testing.T) {
 	}
 	run(t, "sh", "-c", "cd "+r.out+" && sha256sum --check --strict SHA256SUMS")
 	name := "tallyroll_9.8.7-rc.1_linux_" + runtime.GOARCH
-	for _, want := range []string{"/LICENSE", "/LICENCES.txt", "/query", "/promql", "/rls", "/tallyroll", "/deploy/systemd/tallyroll-query.service"} {
+	for _, want := range []string{"/LICENSE", "/LICENCES.txt", "/dev", "/query", "/promql", "/rls", "/tallyroll", "/deploy/systemd/tallyroll-query.service"} {
 		if !slices.Contains(strings.Fields(run(t, "tar", "-tzf", filepath.Join(r.out, name+".tar.gz"))), name+want) {
 			t.Errorf("the archive has no %s", want)
 		}
@@ -72,7 +72,7 @@ func TestOldZonesAreRefused(t *testing.T) {
 // The package is a chart of the release's version, and its image, too.
 func TestChartPackage(t *testing.T) {
 	r := release{root: "../../..", out: t.TempDir(), version: "9.8.7"}
-	require.NoError(t, r.writeChart())
+	require.NoError(t, r.writeChart(t.Context()))
 	chart, err := loader.LoadFile(filepath.Join(r.out, "tallyroll-9.8.7.tgz"))
 	require.NoError(t, err)
 	require.NoError(t, chart.Validate())
@@ -135,7 +135,7 @@ func install(t *testing.T, deb string) {
 		run(t, "dpkg", append([]string{"--root=" + system}, args...)...)
 	}
 	dpkg("--install", deb)
-	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit"} {
+	for _, program := range []string{"ingest", "query", "collect", "promql", "rls", "watch", "publish", "redrive", "audit", "dev"} {
 		if got, want := run(t, "chroot", system, "/usr/bin/tallyroll", program, "--version"), program+" "+testVersion+"\n"; got != want {
 			t.Errorf("%s --version says %q, want %q", program, got, want)
 		}
