@@ -53,7 +53,8 @@ func newMetrics() *metrics {
 		fileDiffers: prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another "+
 			"WATCH_FILE than this process."))),
 		states: prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by "+
-			"state; young is unknown because counting began inside the window. Only the leader reports them.")), []string{"state"}),
+			"state; young is unknown because counting began inside the window. Only the leader reports them.")),
+			[]string{"state"}),
 		changes: prometheus.NewCounter(prometheus.CounterOpts(name("changes_total",
 			"Changes of states that this process has stored."))),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total",
