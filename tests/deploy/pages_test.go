@@ -28,9 +28,9 @@ import (
 // lastingHour is how long a trouble lasts for the alerts, in seconds.
 const lastingHour = 3600
 
-// One thing at a time happens to a fleet of real programs. What they show is given to deploy/prometheus/alerts.yml
-// as if it went on for an hour, and what fires to a real Alertmanager with the routes and the inhibit_rules of
-// deploy/alertmanager.yml. Each cause rings once, by its own name.
+// One thing at a time happens to a fleet of real programs. promtool evaluates deploy/prometheus/alerts.yml on
+// what they show, as if it went on for an hour. A real Alertmanager with the routes and the inhibit_rules of
+// deploy/alertmanager.yml gets what fires. Each cause rings once, by its own name.
 func TestEachCauseHasOnePage(t *testing.T) {
 	t.Parallel()
 	needPrometheus(t)
@@ -223,7 +223,8 @@ func get(address string) (string, error) {
 	return string(body), err
 }
 
-// scrapeServers adds what the exporters of deploy/compose.yml tell of Redis and NATS. One that hangs tells nothing.
+// scrapeServers adds what the exporters of deploy/compose.yml show of Redis and NATS. A server that hangs
+// shows nothing.
 func (w *watched) scrapeServers() {
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
@@ -302,7 +303,7 @@ func (w *watched) fillNATS() {
 	}
 }
 
-// values are those of a series, second by second, as promtool reads them: the rounds, and then an hour in which
+// values are those of a series per second, as promtool reads them: the rounds, and then an hour in which
 // counters, clocks and ages go on as in the last rounds, and all else stays.
 func (w *watched) values(name string, rounds map[int]float64) string {
 	var out strings.Builder
@@ -385,7 +386,7 @@ func names(alerts []map[string]string) (out []string) {
 
 type alertmanager struct{ *stack.Process }
 
-// startAlertmanager starts one with the routes and inhibit_rules of deploy/alertmanager.yml, whose receivers send
+// startAlertmanager starts one with the routes and inhibit_rules of deploy/alertmanager.yml. Its receivers send
 // nothing.
 func startAlertmanager(t *testing.T) alertmanager {
 	t.Helper()
@@ -408,8 +409,8 @@ func startAlertmanager(t *testing.T) alertmanager {
 	})}
 }
 
-// notified posts alerts, as a Prometheus with external_labels does, and returns those that each receiver is
-// notified of. Another fleet has no worker all the while, which hides nothing of this one.
+// notified posts alerts, as a Prometheus with external_labels does, and returns what each receiver gets.
+// Another fleet has no worker all the while, which hides nothing of this one.
 func (am alertmanager) notified(t *testing.T, fleet string, fired []map[string]string) (pages, mails []string) {
 	t.Helper()
 	type posted struct {
