@@ -386,8 +386,8 @@ func names(alerts []map[string]string) (out []string) {
 
 type alertmanager struct{ *stack.Process }
 
-// startAlertmanager starts one with the routes and inhibit_rules of deploy/alertmanager.yml. Its receivers send
-// nothing.
+// startAlertmanager starts one with the routes and inhibit_rules of deploy/alertmanager.yml. Its receivers
+// send nothing.
 func startAlertmanager(t *testing.T) alertmanager {
 	t.Helper()
 	path, err := exec.LookPath("alertmanager")
