@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tallyroll/internal/platform/buildinfo"
+	"tallyroll/internal/platform/natsconn"
 	"tallyroll/internal/platform/outbox"
 	"tallyroll/internal/platform/program"
 	"tallyroll/internal/platform/release"
@@ -131,8 +132,10 @@ var noStore = []string{"no-store"}
 // publish connects to NATS and publishes what requests bring, until served ends. At the end of ctx, the
 // service stops.
 func (s *service) publish(ctx, served context.Context) error {
+	up := buildinfo.NATSUp(s.metrics.Registry)
+	up(false)
 	conn, err := s.settings.NATS.Connect(ctx, "tallyroll collect", s.log,
-		append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin))...)
+		append(outbox.ConnOptions(), nats.FlusherTimeout(flushWithin), natsconn.ReportUp(up))...)
 	if ctx.Err() != nil {
 		if conn != nil {
 			conn.Close()

@@ -57,6 +57,7 @@ type natsAPI struct {
 	status    *status.Status
 	fresh     *fresh.Watcher
 	metrics   *web.Metrics
+	up        func(bool) // sets tallyroll_nats_up
 	log       zerolog.Logger
 }
 
@@ -64,10 +65,13 @@ type natsAPI struct {
 // share them (a queue group). It works without NATS, unless the settings chose a NATS that refuses it.
 func (n *natsAPI) serve(ctx context.Context, settings natsconn.Settings) error {
 	closed := make(chan struct{})
+	if settings.Chosen() { // at the default address there may be none
+		n.up(false)
+	}
 	conn, err := settings.ConnectLater(ctx, "tallyroll query", n.log,
 		"until it answers, nothing is answered over NATS, and /v1/streams, /v1/rejects and /v1/watch answer 503; if "+
 			"there is no NATS, set NATS_URL to nothing",
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), natsconn.ReportUp(n.up))
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil

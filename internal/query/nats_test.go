@@ -81,6 +81,11 @@ func TestNATSThatRefusesQueryEndsItIfItWasChosen(t *testing.T) {
 	require.NoError(t, settings.URL.UnmarshalText([]byte(broker.URL())))
 	require.NoError(t, s.nats.serve(t.Context(), settings))
 	require.Equal(t, 1, log.Count("doing without NATS: set NATS_URL to where it is, or to nothing if you have no NATS"), log.String())
+	families, err := s.nats.metrics.Registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families { // it rings nobody
+		require.NotEqual(t, "tallyroll_nats_up", f.GetName())
+	}
 	settings.URLGiven = true
 	var usage setting.UsageError
 	require.ErrorAs(t, s.nats.serve(t.Context(), settings), &usage)

@@ -151,7 +151,8 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	s.erasures = erasures{settings.Erase, answers, audit}
 	s.exports.answers, s.exports.proxies, s.exports.log = answers, proxies, log
 	s.exports.slots.most = settings.MaxExports
-	s.nats = natsAPI{namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
+	up := buildinfo.NATSUp(registry)
+	s.nats = natsAPI{namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, up, log}
 	return s, nil
 }
 

@@ -126,7 +126,7 @@ func (e *evaluator) tick(ctx context.Context) {
 		e.metrics.observeEvaluation(began)
 	}
 	e.publishChanges(ctx, began, e.planChanges(base, current))
-	e.metrics.setStates(e.stream.copyStates())
+	e.metrics.setStates(e.stream.copyStates(), current.results, e.stream.namespace)
 	if !e.targetsEnded && time.Since(e.leaderSince) >= e.timeouts.orphanGrace {
 		e.endRemovedTargets(ctx)
 	}

@@ -53,7 +53,8 @@ func newMetrics() *metrics {
 		fileDiffers: prometheus.NewGauge(prometheus.GaugeOpts(name("file_differs", "1 if the leader has another "+
 			"WATCH_FILE than this process."))),
 		states: prometheus.NewGaugeVec(prometheus.GaugeOpts(name("states", "States of rules and keys, by "+
-			"state. Only the leader reports them.")), []string{"state"}),
+			"state; young is unknown because counting began inside the window. Only the leader reports them.")),
+			[]string{"state"}),
 		changes: prometheus.NewCounter(prometheus.CounterOpts(name("changes_total",
 			"Changes of states that this process has stored."))),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts(name("deliveries_total",
@@ -84,16 +85,33 @@ func (m *metrics) observeEvaluation(began time.Time) {
 	m.lastEvaluation.SetToCurrentTime()
 }
 
-func (m *metrics) setStates(entries map[string]*entry) {
-	n := make(map[history.State]int)
-	for _, e := range entries {
-		if e.isLive() {
-			n[e.State]++
+// stateYoung is the metric's label of states that are unknown because counting is young. They end without
+// anyone's help.
+const stateYoung = "young"
+
+// setStates counts live states. A record keeps the reason with which its state began, so results have the
+// reasons of now.
+func (m *metrics) setStates(entries map[string]*entry, results []Result, namespace string) {
+	young := make(map[string]bool)
+	for _, r := range results {
+		if r.Reason == reasonYoung {
+			young[stateSubject(namespace, r.Rule.Name, r.Key)] = true
+		}
+	}
+	n := make(map[string]int)
+	for subject, e := range entries {
+		switch {
+		case !e.isLive():
+		case e.State == history.Unknown && young[subject]:
+			n[stateYoung]++
+		default:
+			n[string(e.State)]++
 		}
 	}
 	for _, s := range history.States {
-		m.states.WithLabelValues(string(s)).Set(float64(n[s]))
+		m.states.WithLabelValues(string(s)).Set(float64(n[string(s)]))
 	}
+	m.states.WithLabelValues(stateYoung).Set(float64(n[stateYoung]))
 }
 
 // resetLeaderGauges resets the gauges that only the leader sets.

@@ -39,6 +39,7 @@ type counters struct {
 	totals map[string]int64
 	floor  int64 // no summary lists a counter with at most so many hits
 	stale  bool
+	young  bool // counting began inside the window
 }
 
 func newCounters(totals map[string]int64) *counters { return &counters{totals: totals} }
@@ -70,11 +71,15 @@ func (r fakeReader) Answer(_ context.Context, questions []window.Question) (wind
 	if r.stale {
 		out.AsOf = now - 60_000
 	}
+	since := int64(1)
+	if r.young {
+		since = now
+	}
 	for _, q := range questions {
 		n := r.totals[q.Counter]
 		out.Answers = append(out.Answers, window.Answer{
 			Estimate: window.Estimate{Total: n, Lower: n, Upper: n}, Range: window.Range{From: now - 60_000, To: now},
-			Complete: true, CountingSince: 1,
+			Complete: !r.young, CountingSince: since,
 		})
 	}
 	return out, nil
@@ -305,6 +310,24 @@ func (m *member) deliveries(target, result string) float64 {
 		}
 	}
 	return 0
+}
+
+// awaitStateMetric waits until the metric has these numbers of states, such as "young 2", and others are 0.
+func (m *member) awaitStateMetric(t *testing.T, want string) {
+	t.Helper()
+	stack.Eventually(t, want, func() (bool, string) {
+		var got []string
+		families, err := m.metrics.Registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				if n := one.GetGauge().GetValue(); f.GetName() == "tallyroll_watch_states" && n > 0 {
+					got = append(got, fmt.Sprintf("%s %v", one.GetLabel()[0].GetValue(), n))
+				}
+			}
+		}
+		return strings.Join(got, ", ") == want, strings.Join(got, ", ")
+	})
 }
 
 // awaitDeliveries waits until the metric is at least n.

@@ -200,6 +200,27 @@ func TestDeletedStreamIsRecreatedAndFiringRulesAreNotifiedAgain(t *testing.T) {
 	a.await(t, "r", "firing firing resolved")
 }
 
+// The metric of states has the reason of now, though a record keeps the one with which its state began. The
+// state itself is unknown throughout.
+func TestMetricTellsYoungStatesFromOtherUnknownOnes(t *testing.T) {
+	t.Parallel()
+	c := newCounters(map[string]int64{"k": 5})
+	c.stale, c.young = true, true
+	broker := stack.SharedNATS(t)
+	set := parseRules(t, map[string]*receiver{"a": {}}, "- {name: r, key: k, window: 1m, above: 9, to: [a]}\n- {name: s, key: k, window: 1m, below: 9, to: [a]}\n")
+	m := startMember(t, broker.URL(), c, set, "m")
+	m.awaitStateMetric(t, "unknown 2")
+	c.change(func() { c.stale = false })
+	m.awaitStateMetric(t, "young 2")
+	for _, e := range readRecords(t, broker.JetStream()) {
+		require.True(t, e.State == history.Unknown && e.Reason == reasonStale, "%+v", e.Record)
+	}
+	c.change(func() { c.stale = true })
+	m.awaitStateMetric(t, "unknown 2")
+	c.change(func() { c.stale, c.young = false, false })
+	m.awaitStateMetric(t, "firing 1, ok 1")
+}
+
 // If more keys of a rule are not idle than its share allows, those with most hits have a state, and the rule
 // is unknown until there is room. Other rules have their own shares.
 func TestRuleWithMoreStatesThanItsShareIsUnknown(t *testing.T) {

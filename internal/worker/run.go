@@ -106,7 +106,8 @@ func (w *worker) connectAndRun(ctx context.Context, listener net.Listener) error
 		return err
 	}
 
-	conn, err := w.settings.NATS.Connect(ctx, w.settings.Worker, w.log)
+	w.metrics.natsUp(false)
+	conn, err := w.settings.NATS.Connect(ctx, w.settings.Worker, w.log, natsconn.ReportUp(w.metrics.natsUp))
 	if err != nil {
 		return err
 	}

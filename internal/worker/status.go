@@ -22,6 +22,7 @@ import (
 type metrics struct {
 	sessions           *consume.Metrics
 	fleetWorkers, held prometheus.Gauge
+	natsUp             func(bool)
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -31,6 +32,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		sessions: consume.NewMetrics(r),
+		natsUp:   buildinfo.NATSUp(r),
 		fleetWorkers: gauge("fleet_workers", "Workers that share the streams, including this one; 0 if no fleet can "+
 			"be joined."),
 		held: gauge("streams_held", "Streams that this worker reads; 0 while it stands by."),

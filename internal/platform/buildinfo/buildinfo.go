@@ -53,6 +53,21 @@ func (certificateEnds) Collect(metrics chan<- prometheus.Metric) {
 	})
 }
 
+// NATSUp registers the gauge tallyroll_nats_up and returns the function that sets it. The gauge has no series
+// before the first call.
+func NATSUp(registry prometheus.Registerer) (set func(up bool)) {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tallyroll", Name: "nats_up",
+		Help: "1 if NATS answers this program's pings, 0 if not."}, nil)
+	registry.MustRegister(gauge)
+	return func(up bool) {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		gauge.WithLabelValues().Set(value)
+	}
+}
+
 func RouteMetrics(mux *http.ServeMux, registry *prometheus.Registry) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }

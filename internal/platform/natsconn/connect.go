@@ -97,6 +97,18 @@ func (n Settings) options(name string, log zerolog.Logger) []nats.Option {
 	return opts
 }
 
+// ReportUp is an option of Connect. It calls up with true when a connection begins, and with false when it is
+// lost. The client leaves a server that does not answer its pings.
+func ReportUp(up func(bool)) nats.Option {
+	return func(o *nats.Options) error {
+		lost, back := o.DisconnectedErrCB, o.ReconnectedCB
+		o.ConnectedCB = func(c *nats.Conn) { up(c.IsConnected()) } // the loss may be reported before it
+		o.DisconnectedErrCB = func(c *nats.Conn, err error) { up(false); lost(c, err) }
+		o.ReconnectedCB = func(c *nats.Conn) { up(c.IsConnected()); back(c) }
+		return nil
+	}
+}
+
 // ServerOf returns host:port of the connected server. The library's ConnectedUrlRedacted does not remove a
 // token: in nats://token@host, it takes it for a user name.
 func ServerOf(c *nats.Conn) string {

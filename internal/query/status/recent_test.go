@@ -97,3 +97,16 @@ func TestReadGoesOnWithoutTheClientThatCausedIt(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// A caller that makes the attempt waits no longer than its own deadline, such as that of a scrape.
+func TestAttemptEndsAtTheDeadlineOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recent[int]
+		ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
+		defer cancel()
+		began := time.Now()
+		_, err := r.get(ctx, timeout, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, timeout/2, time.Since(began))
+	})
+}

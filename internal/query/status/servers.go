@@ -86,7 +86,8 @@ type attempt[A any] struct {
 var errNotFound = web.NewProblem(http.StatusInternalServerError, "a fault of this service, which is in its log")
 
 // get returns the answer of the last attempt, or of a new one if that is over and not recent. An attempt has
-// a timeout, whether or not its callers still wait.
+// a timeout, whether or not its callers still wait. It ends sooner at the deadline of the caller that makes
+// it: a scrape must end though a server hangs.
 func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(context.Context) (A, error)) (A, error) {
 	r.mu.Lock()
 	a := r.last
@@ -97,6 +98,9 @@ func (r *recent[A]) get(ctx context.Context, timeout time.Duration, find func(co
 	}
 	r.mu.Unlock()
 	if due {
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = min(timeout, time.Until(deadline))
+		}
 		a.run(context.WithoutCancel(ctx), timeout, find)
 	}
 	select {
