@@ -256,8 +256,12 @@ func (r benchRun) fill(b *testing.B, l *Limiter, limit *Limit, keys, hits int64)
 				pipe.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: fmt.Sprintf("%d-%d", at, i), Values: []any{"n", 1, "c", i + 1}})
 			}
 		}
-		if limit.Policy == Cells {
+		switch limit.Policy {
+		case Cells:
 			pipe.HSet(ctx, key, "t", now, "s", hits)
+		case Fixed:
+			number, _ := limit.turn(time.UnixMilli(now))
+			pipe.HSet(ctx, key, "p", number, "n", hits)
 		}
 		pipe.PExpire(ctx, key, limit.Window)
 		_, err := pipe.Exec(ctx)

@@ -106,6 +106,8 @@ func TestPlantedBugsOfPeriodsAreFound(t *testing.T) {
 		{"the last moment belongs to the next period", "fixed", "now < v[i + 2]", "now < v[i + 2] - 1"},
 		{"a new period keeps the hits", "fixed", "stored == number and tonumber(v[2]) or 0", "tonumber(v[2]) or 0"},
 		{"the fast script takes under a period that has ended", "hotfixed", "and left > 0 and", "and"},
+		{"the fast script lets the key expire at the turn", "hotfixed", "left + kept", "left"},
+		{"the fast script takes a period back", "hotfixed", "tonumber(v[1]) < tonumber(number)", "true"},
 		{"the wait forgets that the clock went back", "fixed", "return s.ends - s.now", "return s.turn"},
 	}, 600, func(rt *rapid.T, scripts *scriptSet, name string) string {
 		return playPeriods(t, rt, client, scripts, name, new(periodsSeen))
