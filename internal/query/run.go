@@ -95,6 +95,7 @@ type service struct {
 	fresh      *fresh.Watcher
 	status     *status.Status
 	nats       natsAPI
+	page       *page
 }
 
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
@@ -151,6 +152,7 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	s.erasures = erasures{settings.Erase, answers, audit}
 	s.exports.answers, s.exports.proxies, s.exports.log = answers, proxies, log
 	s.exports.slots.most = settings.MaxExports
+	s.page = newPage(settings.Frames)
 	s.nats = natsAPI{namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, log}
 	return s, nil
 }
@@ -176,7 +178,7 @@ func (s *service) handler() http.Handler {
 	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
-	newPage().register(mux)
+	s.page.register(mux)
 	registerSchemas(mux)
 	return s.middleware.wrap(mux)
 }
