@@ -63,11 +63,18 @@ func TestAnswersAtAGlance(t *testing.T) {
 	b.click(`#rows tr[data-key="falls"]`) // in place of the sum
 	b.until("its figures", `document.getElementById("sum-name").textContent === "falls" && document.querySelector("#sum-hits b").textContent === "3" && document.querySelector("#sum-peak b").textContent === "3" && /^Peak per /.test(document.getElementById("sum-peak").textContent)`)
 	b.until("the panel", `document.getElementById("counter-title").textContent === "falls" && /^1 minute[0-9]/.test(document.getElementById("counter-facts").textContent)`)
+	b.until("room for a finger", smallTargets+` === ""`)
 	b.until("all notes on the chart", `((note) => note.textContent.length > 20 && note.scrollWidth <= note.clientWidth)(document.getElementById("chart-note"))`)
 	b.click(`#rows tr[data-key="grows"]`) // together with the other
 	b.until("the figures of both together", `document.getElementById("sum-name").textContent === "falls + grows" && Number(document.querySelector("#sum-hits b").textContent) > 3 && document.querySelector("#sum-hits b").textContent === String(3 + Number(`+hits("grows")+`))`)
 	b.clean(s.query.URL())
 }
+
+// smallTargets evaluates to what can be clicked and is lower or narrower than 24 pixels (WCAG 2.2, 2.5.8). Links
+// in sentences are exempt.
+const smallTargets = `[...document.querySelectorAll("a, button, select, summary, label:has(input)")].map((node) => [node, node.getBoundingClientRect()])
+	.filter(([node, { width, height }]) => node.checkVisibility({ visibilityProperty: true }) && !node.matches(".skip, footer a") && width > 0 && Math.min(width, height) < 23.9 && !node.closest("fieldset label, .hidden"))
+	.map(([node, { width, height }]) => node.outerHTML.slice(0, 80) + " " + width + "x" + height).join("\n")`
 
 // What a range lacks stands next to its title, whole, at every width; so does the heading of the hits.
 func TestWhatARangeLacksIsWhole(t *testing.T) {
