@@ -70,8 +70,8 @@ func TestAnswersAtAGlance(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// smallTargets evaluates to what can be clicked and is lower or narrower than 24 pixels (WCAG 2.2, 2.5.8). Links
-// in sentences are exempt.
+// smallTargets evaluates to what can be clicked and is lower or narrower than 24 pixels (WCAG 2.2, 2.5.8).
+// Links in sentences are exempt.
 const smallTargets = `[...document.querySelectorAll("a, button, select, summary, label:has(input)")].map((node) => [node, node.getBoundingClientRect()])
 	.filter(([node, { width, height }]) => node.checkVisibility({ visibilityProperty: true }) && !node.matches(".skip, footer a") && width > 0 && Math.min(width, height) < 23.9 && !node.closest("fieldset label, .hidden"))
 	.map(([node, { width, height }]) => node.outerHTML.slice(0, 80) + " " + width + "x" + height).join("\n")`
