@@ -16,18 +16,6 @@ import (
 	"tallyroll/tests/apitest"
 )
 
-// withImports returns the modules, and all that they import.
-func withImports(files map[string][]byte, modules ...string) []string {
-	for i := 0; i < len(modules); i++ {
-		for _, m := range regexp.MustCompile(`from "\./([^"]+)"`).FindAllSubmatch(files[modules[i]], -1) {
-			if name := string(m[1]); !slices.Contains(modules, name) {
-				modules = append(modules, name)
-			}
-		}
-	}
-	return modules
-}
-
 // The page and its files: what browsers may keep, what they need not load again, and what the page may do.
 func TestPageIsServedWithItsFiles(t *testing.T) {
 	t.Parallel()
@@ -37,6 +25,7 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 	require.Equal(t, []string{"200 OK", "text/html; charset=utf-8", "no-cache"}, []string{resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control")})
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	require.Equal(t, policy, resp.Header.Get("Content-Security-Policy"))
+	require.Equal(t, "DENY", resp.Header.Get("X-Frame-Options"))
 	tag := resp.Header.Get("ETag")
 	require.NotEmpty(t, tag)
 	require.Equal(t, http.StatusNotModified, apitest.Send(h, http.MethodGet, "/", "", "If-None-Match", tag).StatusCode)
@@ -52,7 +41,7 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 		}
 	}
 	// A module that the index does not preload would be found late, one request after the other.
-	files := newPage().files
+	files := newPage(FrameAncestors{}).files
 	for _, name := range withImports(files, "main.js") {
 		require.True(t, seen[name], "the index does not name %s", name)
 	}
@@ -77,6 +66,27 @@ func TestPageIsServedWithItsFiles(t *testing.T) {
 		apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, ""), http.StatusNotFound)
 	}
 	require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodHead, "/", "").StatusCode)
+}
+
+// QUERY_FRAME_ANCESTORS names who may show the page in a frame. X-Frame-Options says the same if it can.
+func TestWhoMayFrameThePage(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]string{
+		"self":                   {"'self'", "SAMEORIGIN"},
+		"https://a.example":      {"https://a.example", ""},
+		"self, http://b.test:81": {"'self' http://b.test:81", ""},
+	} {
+		var frames FrameAncestors
+		require.NoError(t, frames.UnmarshalText([]byte(text)))
+		mux := http.NewServeMux()
+		newPage(frames).register(mux)
+		h := apitest.Send(mux, http.MethodGet, "/", "").Header
+		_, ancestors, _ := strings.Cut(h.Get("Content-Security-Policy"), "frame-ancestors ")
+		require.Equal(t, want, [2]string{ancestors, h.Get("X-Frame-Options")}, text)
+	}
+	for _, text := range []string{"*", "'self'", "none", "https://a.example/path", "https://a.example;script-src", "a.example", "https://*.example", "self,"} {
+		require.Error(t, new(FrameAncestors).UnmarshalText([]byte(text)), text)
+	}
 }
 
 // The pages of the document lead to nothing that is elsewhere, and each of their files is there. The index
@@ -197,7 +207,7 @@ func difference(a, b rgb) float64 {
 // own do (0.076).
 func TestColorsOfThePageStandOut(t *testing.T) {
 	t.Parallel()
-	light, dark, ok := strings.Cut(string(newPage().files["style.css"]), "@media screen and (prefers-color-scheme: dark)")
+	light, dark, ok := strings.Cut(string(newPage(FrameAncestors{}).files["style.css"]), "@media screen and (prefers-color-scheme: dark)")
 	require.True(t, ok, "style.css has no dark mode")
 	for mode, css := range map[string]string{"light": light, "dark": dark} {
 		checkContrast := func(least float64, ink string, backs ...string) {

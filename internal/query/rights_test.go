@@ -190,7 +190,7 @@ func TestTokensAreNeededForCountersAndLimits(t *testing.T) {
 	for _, target := range []string{goodTarget, "/v1/total", "/v1/nothing", "/v1/", "/v1", "/probe?key=a&window=1h"} {
 		apitest.RequireProblem(t, apitest.Send(h, http.MethodGet, target, "", "Authorization", "Bearer third"), http.StatusUnauthorized)
 	}
-	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs", "/", "/page/" + newPage().version + "/main.js"} {
+	for _, target := range []string{"/healthz", "/metrics", "/openapi.json", "/docs", "/", "/page/" + newPage(FrameAncestors{}).version + "/main.js"} {
 		require.Equal(t, http.StatusOK, apitest.Send(h, http.MethodGet, target, "").StatusCode, target)
 	}
 	for _, path := range []string{"//v1/total", "/x/../v1/total", "/./v1/total", "/%76%31/total", "/v1%2Ftotal"} {

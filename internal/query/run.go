@@ -95,6 +95,7 @@ type service struct {
 	fresh      *fresh.Watcher
 	status     *status.Status
 	nats       natsAPI
+	page       *page
 }
 
 // newService returns a service that answers requests from one reader, and the listeners at /v1/live from
@@ -152,6 +153,7 @@ func newService(requests, listeners scope.Counters, takes limitapi.Limiter, sett
 	s.exports.answers, s.exports.proxies, s.exports.log = answers, proxies, log
 	s.exports.slots.most = settings.MaxExports
 	up := buildinfo.NATSUp(registry)
+	s.page = newPage(settings.Frames)
 	s.nats = natsAPI{namespace, endpointsOf(&s.questions), s.status, s.fresh, metrics, up, log}
 	return s, nil
 }
@@ -177,7 +179,7 @@ func (s *service) handler() http.Handler {
 	s.server.RouteStatus(mux, func(context.Context) string { return s.whyNotReady() })
 	s.server.Leaving.HandleReady(mux, "/readyz/answers", func(context.Context) string { return s.health.Why() })
 	s.server.Leaving.HandleReady(mux, "/readyz/takes", func(context.Context) string { return s.whyNoTakes() })
-	newPage().register(mux)
+	s.page.register(mux)
 	registerSchemas(mux)
 	return s.middleware.wrap(mux)
 }

@@ -43,11 +43,10 @@ func TestChartHasFilesOfTheirSchemas(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/chart/values.yaml")
 	require.NoError(t, err)
 	var values struct {
-		Limits yaml.Node
-		Watch  struct{ File yaml.Node }
+		Try struct{ Limits, Watch yaml.Node }
 	}
 	require.NoError(t, yaml.Unmarshal(text, &values))
-	for name, content := range map[string]any{"limits": map[string]any{"limits": &values.Limits}, "watch": &values.Watch.File} {
+	for name, content := range map[string]any{"limits": map[string]any{"limits": &values.Try.Limits}, "watch": &values.Try.Watch} {
 		file, err := yaml.Marshal(content)
 		require.NoError(t, err)
 		require.NoError(t, schema.Check(schemas[name](), file))

@@ -31,6 +31,7 @@ type Settings struct {
 	TokensFile string         `env:"QUERY_TOKENS_FILE" help:"a YAML file of further bearer tokens, each with rights, prefixes of counters and an end; it is read again when it changes and at SIGHUP"`
 	Hosts      web.Hosts      `env:"QUERY_HOSTS" help:"public names at which query may be asked, comma-separated, such as stats.example.com; * is any; addresses, names of one part and private ones such as *.internal need none, and nothing is asked with tokens or over HTTPS"`
 	Origins    web.Origins    `env:"QUERY_CORS_ORIGINS" help:"origins whose pages may ask from a browser: * or comma-separated, such as https://stats.example.com; none by default; pages of named origins may take, too, those of * only with a token"`
+	Frames     FrameAncestors `env:"QUERY_FRAME_ANCESTORS" help:"who may show the page in a frame, comma-separated: self, and origins such as https://shop.example.com; by default nobody"`
 	MaxKeys    int            `env:"QUERY_MAX_KEYS" envDefault:"1000" help:"most counters in one request; each costs Redis up to two hash reads per window with the default tiers"`
 
 	MaxCells  int64 `env:"QUERY_MAX_CELLS" envDefault:"2000000" help:"most cells that the hashes read for one request can hold; a million filled cells take about half a second and 110 MB while a request is answered"`

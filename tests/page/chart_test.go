@@ -107,12 +107,12 @@ func seeSteps(t *testing.T, s *system) {
 			t.Errorf("path %d is drawn as %s, want %s", i, paths[i], want)
 		}
 	}
-	b.until("what hatched means", `/The hatched end is still being counted/.test(document.getElementById("chart-note").textContent)`)
+	b.until("what hatched means", `/Hatched: still being counted\./.test(document.getElementById("chart-note").textContent)`)
 	b.clean(r.URL)
 }
 
-// Steps are grey if chance explains how far they are from the mean, or from the period before. On paper, the
-// chart is as wide as the page.
+// A step has an arrow if chance does not explain how far it is from the mean, or from the period before. On
+// paper, the chart is as wide as the page.
 func seeChance(t *testing.T, s *system) {
 	spike := time.Now().Add(-30 * time.Minute)
 	r := s.retell(t, func(_ string, at time.Time, step time.Duration) int64 {
@@ -122,9 +122,9 @@ func seeChance(t *testing.T, s *system) {
 		return 100 + at.UnixMilli()/step.Milliseconds()%5
 	})
 	b := open(t, r.URL+"/?key=a&range=1h&compare=0", desktop)
-	const colored = `[...document.querySelectorAll("#plot path.bars:not(.steady)")].map((bars) => bars.getAttribute("d").match(/M/g).length).join()`
-	b.until("one step that is not grey", plotted+` && `+colored+` === "1" && /Grey: no further from the mean than chance/.test(document.getElementById("chart-note").textContent)`)
-	b.until("grey ones", `((of) => getComputedStyle(document.querySelector(of)).fill !== getComputedStyle(document.querySelector("#plot path.bars:not(.steady)")).fill)("#plot path.bars.steady:not(.open)")`)
+	const ways = `[...document.querySelectorAll("#plot path.far")].map((arrow) => arrow.dataset.way).join()`
+	b.until("an arrow over one step", plotted+` && `+ways+` === "1" && /▲▼: further from the mean than chance explains/.test(document.getElementById("chart-note").textContent)`)
+	require.Equal(t, 1, eval[int](b, `document.querySelectorAll("#plot path.bars:not(.open)").length`), "colours of finished bars")
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
 	b.must(err)
 	b.until("only what can be read on paper", `!document.getElementById("views").checkVisibility()`)
@@ -219,10 +219,11 @@ func compare(t *testing.T, s *system) {
 	b := open(t, r.URL+"/?key=a&range=24h&step=15m&compare=0", desktop)
 	b.until("a chart", plotted)
 	b.draw(`lines: [{ name: "a", key: "a" }], window: "24h", step: "15m", before: true`)
-	b.until("the line before", `document.querySelector("#plot path.before") && /Faint: the period before, 1 day earlier\./.test(document.getElementById("chart-note").textContent)`)
+	b.until("the line before", `document.querySelector("#plot path.before") && /Dashed: the period before, 24 h earlier\./.test(document.getElementById("chart-note").textContent)`)
 	if !eval[bool](b, `document.querySelector("#plot path.before").getBBox().x >= document.querySelector("#plot line.axis").x1.baseVal.value - 1`) {
 		t.Error("the line before begins left of the axis")
 	}
+	require.NotEqual(t, "none", eval[string](b, `getComputedStyle(document.querySelector("#plot path.before")).strokeDasharray`), "the dashes of the line before")
 	b.mouse(moved, "#plot .drawing", 0.5, 0)
 	b.until("both counts", `document.querySelector("#reading .value").textContent === "a70before 7"`)
 	b.point(`#chart-title`) // away from the lines

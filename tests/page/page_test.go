@@ -63,11 +63,18 @@ func TestAnswersAtAGlance(t *testing.T) {
 	b.click(`#rows tr[data-key="falls"]`) // in place of the sum
 	b.until("its figures", `document.getElementById("sum-name").textContent === "falls" && document.querySelector("#sum-hits b").textContent === "3" && document.querySelector("#sum-peak b").textContent === "3" && /^Peak per /.test(document.getElementById("sum-peak").textContent)`)
 	b.until("the panel", `document.getElementById("counter-title").textContent === "falls" && /^1 minute[0-9]/.test(document.getElementById("counter-facts").textContent)`)
-	b.until("one line of notes", `!document.getElementById("chart-more").hidden && document.getElementById("chart-note").offsetHeight < 30`)
-	b.click(`#chart-more`)
-	b.until("all notes", `document.getElementById("chart-more").getAttribute("aria-expanded") === "true" && document.getElementById("chart-note").offsetHeight >= 30`)
+	b.until("room for a finger", smallTargets+` === ""`)
+	b.until("all notes on the chart", `((note) => note.textContent.length > 20 && note.scrollWidth <= note.clientWidth)(document.getElementById("chart-note"))`)
+	b.click(`#rows tr[data-key="grows"]`) // together with the other
+	b.until("the figures of both together", `document.getElementById("sum-name").textContent === "falls + grows" && Number(document.querySelector("#sum-hits b").textContent) > 3 && document.querySelector("#sum-hits b").textContent === String(3 + Number(`+hits("grows")+`))`)
 	b.clean(s.query.URL())
 }
+
+// smallTargets evaluates to what can be clicked and is lower or narrower than 24 pixels (WCAG 2.2, 2.5.8).
+// Links in sentences are exempt.
+const smallTargets = `[...document.querySelectorAll("a, button, select, summary, label:has(input)")].map((node) => [node, node.getBoundingClientRect()])
+	.filter(([node, { width, height }]) => node.checkVisibility({ visibilityProperty: true }) && !node.matches(".skip, footer a") && width > 0 && Math.min(width, height) < 23.9 && !node.closest("fieldset label, .hidden"))
+	.map(([node, { width, height }]) => node.outerHTML.slice(0, 80) + " " + width + "x" + height).join("\n")`
 
 // What a range lacks stands next to its title, whole, at every width; so does the heading of the hits.
 func TestWhatARangeLacksIsWhole(t *testing.T) {
@@ -110,6 +117,37 @@ func TestRangesThatNobodyCounted(t *testing.T) {
 	b.until("no changes", `document.getElementById("rows-table").dataset.compare === "no"`)
 	b.click(`#range input[value="24h"]`)
 	b.until("the comparison again", compared+`.checked && !`+compared+`.disabled && `+label+` === "Compare with the period before" && document.getElementById("rows-table").dataset.compare === "yes"`)
+	b.clean(s.query.URL())
+}
+
+// A young counter that explodes is not said to fall: the hits of the open minute are a part of the period
+// that is compared, which ends at as_of.
+func TestChangeHasTheNewestHits(t *testing.T) {
+	s := start(t)
+	s.hit("a")
+	stack.EventuallyTotal(t, s.query.URL(), "a", "1h", 1)
+	err := s.redis.Client().HSet(t.Context(), "tallyroll:streams", ".began", time.Now().Add(-6*time.Minute).UnixMilli()).Err()
+	require.NoError(t, err)
+	s.publishAll(ago("explodes", 40, 4*time.Minute+30*time.Second), ago("explodes", 900, 0))
+	b := open(t, s.query.URL()+"/?range=15m", desktop)
+	b.until("how much more there is", hits("explodes")+` === "940" && /^(× [0-9]+|\+[0-9]+.%) in /.test(`+cell("explodes", ".change")+`)`)
+	b.until("the same above the chart", `/^(× [0-9]+|\+[0-9]+.%) in /.test(document.getElementById("sum-change").textContent)`)
+	b.clean(s.query.URL())
+}
+
+// 30 days are 30 bars, each a day of the reader's. The only root of a tree is open.
+func TestDaysAreBars(t *testing.T) {
+	s := start(t)
+	s.publishOldHits()
+	for day := range 40 {
+		s.publishAll(ago("shop.cart", 5, time.Duration(day)*24*time.Hour), ago("shop.pay", 5, time.Duration(day)*24*time.Hour))
+	}
+	b := open(t, s.query.URL()+"/?range=30d", desktop)
+	b.until("30 days", `document.getElementById("plot").dataset.step === "1d" && document.getElementById("plot").dataset.points === "30"`)
+	b.until("no step that divides them, unless one asks", `document.getElementById("step").value === "1d"`)
+	b.until("the tree, open", listed+` === "shop,cart,pay"`)
+	b.click(`#rows tr[data-prefix="shop."] .caret`)
+	b.until("closed by its reader", listed+` === "shop"`)
 	b.clean(s.query.URL())
 }
 
@@ -174,7 +212,7 @@ func TestChart(t *testing.T) {
 	for _, c := range []struct {
 		length, step string
 		back         time.Duration
-	}{{"1m", "1s", time.Minute - 5*time.Second}, {"1h", "5m", time.Hour - 5*time.Second}, {"24h", "15m", 24*time.Hour - 86400*time.Millisecond}, {"7d", "6h", 7*24*time.Hour - 604800*time.Millisecond}, {"30d", "1d", 30*24*time.Hour - 2592*time.Second}} {
+	}{{"1m", "1s", time.Minute - 5*time.Second}, {"1h", "5m", time.Hour - 5*time.Second}, {"24h", "15m", 24*time.Hour - 86400*time.Millisecond}, {"7d", "6h", 7*24*time.Hour - 604800*time.Millisecond}, {"30d", "1d", time.Since(time.Now().AddDate(0, 0, -29).Truncate(24 * time.Hour))}} {
 		b := open(t, s.query.URL()+"/?key=a&key=b&range="+c.length+"&step="+c.step, desktop)
 		stack.Eventually(t, "the points of "+c.length, func() (bool, string) {
 			got := eval[string](b, `(document.getElementById("plot").dataset.points ?? "") + " of " + document.getElementById("plot").dataset.step`)

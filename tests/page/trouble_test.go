@@ -21,7 +21,7 @@ func TestPageSaysWhatIsAway(t *testing.T) {
 	for _, c := range []struct {
 		part string
 		lose func(*testing.T, *system)
-	}{{"worker", loseWorker}, {"service", loseService}, {"Redis", loseRedis}} {
+	}{{"worker", loseWorker}, {"service", loseService}, {"NATS", loseNATS}, {"Redis", loseRedis}} {
 		t.Run(c.part, func(t *testing.T) { c.lose(t, s) })
 	}
 }
@@ -34,11 +34,13 @@ func loseRedis(t *testing.T, s *system) {
 	b.until("the total", hits("b")+` === "1"`)
 	operate := open(t, s.query.URL()+"/?view=operate", desktop)
 	operate.until("the streams", `document.querySelector("#streams .words")`)
+	operate.until("freshness", `document.getElementById("fresh").dataset.state === "green"`)
 	s.redis.Kill()
 	const trouble = `document.getElementById("operate-trouble").textContent`
 	operate.until("what is wrong", `/Redis/.test(`+trouble+`) && /comes back by itself/.test(`+trouble+`)`)
 	operate.until("what NATS has", `document.querySelector("#streams .words") && document.querySelectorAll("#workers tbody tr").length === 1 && /without Redis/.test(document.getElementById("operate-note").textContent) && /^None\./.test(document.getElementById("rejects-note").textContent)`)
-	operate.until("the badge", `document.getElementById("fresh").checkVisibility() && document.getElementById("fresh").dataset.state === "red"`)
+	operate.until("the badge, and the cause", `document.getElementById("fresh").checkVisibility() && document.getElementById("fresh").dataset.state === "red" && /^Not live · Redis is away · numbers of [0-9:]+$/.test(document.getElementById("fresh-text").textContent)`)
+	operate.until("grey states, up to when they hold", staleStreams)
 	b.until("the page to say that Redis is away", `/Redis/.test(`+notice+`) && document.getElementById("fresh").dataset.state === "red"`)
 	require.Equal(t, "1", eval[string](b, hits("b")), "the last known total")
 	const muted = `getComputedStyle(document.querySelector("#rows .value")).color === getComputedStyle(document.querySelector("#rows-table thead th")).color && getComputedStyle(document.querySelector("#plot .drawing")).filter !== "none"`
@@ -50,8 +52,33 @@ func loseRedis(t *testing.T, s *system) {
 	s.hit("b")
 	b.until("a further hit", hits("b")+` === "2"`)
 	b.clean(s.query.URL(), failedRequests...)
-	operate.until("the view to come back", trouble+` === ""`)
+	operate.until("the view to come back", trouble+` === "" && !document.querySelector("#operate-parts .stale")`)
 	operate.clean(s.query.URL(), failedRequests...)
+}
+
+// staleStreams evaluates to whether Operate shows the last known streams in grey, and none as keeping up.
+const staleStreams = `((box, words) => box.classList.contains("stale") && /^counted up to [0-9:]+$/.test(words?.textContent) && !words.dataset.state &&
+	getComputedStyle(words).color === getComputedStyle(document.getElementById("operate-note")).color)(document.getElementById("streams"), document.querySelector("#streams .words"))`
+
+// If NATS goes, the badge names it, and Operate and Alerts keep what was known last, greyed, with since when.
+func loseNATS(t *testing.T, s *system) {
+	s.watch("{name: sales, key: shop, window: 1h, below: 5, to: [bus]}")
+	b := open(t, s.query.URL()+"/", desktop)
+	operate := open(t, s.query.URL()+"/?view=operate", desktop)
+	alerts := open(t, s.query.URL()+"/?view=alerts", desktop)
+	operate.until("the streams", `document.querySelector("#streams .words")?.textContent === "keeping up"`)
+	alerts.until("the rules", `document.querySelectorAll("#alerts-rows tr").length === 2`)
+	s.nats.Kill()
+	operate.until("what was known last", staleStreams+` && /^Last known at /.test(document.getElementById("operate-note").textContent) && document.getElementById("workers").classList.contains("stale") && /NATS/.test(document.getElementById("operate-trouble").textContent)`)
+	alerts.until("the last states", `document.getElementById("alerts-parts").classList.contains("stale") && document.querySelectorAll("#alerts-rows tr").length === 2 && /NATS is away\. These states are of /.test(document.getElementById("alerts-trouble").textContent)`)
+	b.until("the cause", `/^Not live · .+ behind · NATS is away$/.test(document.getElementById("fresh-text").textContent)`)
+	operate.until("them after a reload", `(window.testReloaded ??= (sessionStorage.testReloaded ? 1 : (sessionStorage.testReloaded = 1, location.reload(), 0))) && `+staleStreams)
+	s.nats.Start()
+	operate.until("the view to come back", `!document.querySelector("#operate-parts .stale") && document.querySelector("#streams .words")?.textContent === "keeping up"`)
+	alerts.until("the rules again", `!document.querySelector("#alerts-parts.stale") && document.getElementById("alerts-trouble").textContent === ""`)
+	for _, one := range []*tab{b, operate, alerts} {
+		one.clean(s.query.URL(), failedRequests...)
+	}
 }
 
 // startEmptyQuery starts query on a Redis without a layout, and waits until it serves the page.

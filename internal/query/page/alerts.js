@@ -1,9 +1,9 @@
 // Alerts: what the rules of watch say now, and how that has changed.
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, inFull, moment, number, sentence, shown, spoken } from "./format.js";
-import { ask, clock, post } from "./api.js";
+import { ask, askOrLast, clock, post } from "./api.js";
 import { describe, gapOf, inLine } from "./figure.js";
-import { keep, needsNATS, snippet, words } from "./pieces.js";
+import { drawPages, keep, needsNATS, snippet, words } from "./pieces.js";
 import { drawRule, levels, timeline } from "./rule.js";
 
 // changes of a page; states whose total now is read; seconds without an evaluation that are too many
@@ -35,8 +35,8 @@ async function load() {
   const asked = [state, pages.length].join();
   try {
     const [all, some] = await Promise.all([
-      ask("v1/watch", [["limit", 1]]),
-      ask("v1/watch", [["limit", listed], ...(state ? [["state", state]] : []), ...pages.at(-1)]),
+      askOrLast("v1/watch", [["limit", 1]]),
+      askOrLast("v1/watch", [["limit", listed], ...(state ? [["state", state]] : []), ...pages.at(-1)]),
     ]);
     if (asked !== [state, pages.length].join()) return 0; // the reader has turned the page meanwhile
     const newest = all.changes[0]?.position ?? 0;
@@ -50,7 +50,7 @@ async function load() {
 
 // lastDay asks for the changes of the last day: all of them, unless there were more than one answer has.
 async function lastDay(of) {
-  const { changes: list, next } = await ask("v1/watch", [["limit", 1000]]), from = clock.now() - 86_400_000;
+  const { changes: list, next } = await askOrLast("v1/watch", [["limit", 1000]]), from = clock.now() - 86_400_000;
   return {
     of,
     since: next ? Date.parse(list.at(-1).at) : 0,
@@ -92,9 +92,9 @@ function draw(all, some) {
       snippet("WATCH_FILE=watch.yml watch"),
     ]);
   } else {
-    showTrouble(
-      old ? `The rules were evaluated ${ago(age)} ago, and not since: no watch runs, so these states are old.` : "",
-    );
+    $("alerts-parts").classList.toggle("stale", Boolean(all.stale) || old);
+    const why = all.stale ? all.stale.message : `No evaluation for ${ago(age)}: no watch runs, or NATS is away`;
+    showTrouble(all.stale || old ? `${sentence(why)} These states are of ${moment(evaluated, clock.now())}.` : "");
   }
   $("alerts-parts").hidden = never;
   if (never) return;
@@ -133,7 +133,9 @@ function drawKinds(counts) {
       });
       box.append(el("label", {}, input, el("span", {})));
     }
-    put(input.nextSibling, `${name || "all"} ${number(name ? counts[name] ?? 0 : total)}`);
+    const n = name ? counts[name] ?? 0 : total;
+    input.parentNode.toggleAttribute("data-none", n === 0 && name !== "");
+    put(input.nextSibling, `${name || "all"} ${number(n)}`);
   }
 }
 
@@ -240,23 +242,6 @@ function drawChanges({ changes, next }) {
         ...(c.given_up ?? []).map((g) => `; given up for ${g.target}: ${g.reason}`),
       ),
     ))));
-  const box = $("alerts-pages");
-  if (box.childElementCount === 0) {
-    box.append(
-      el("button", { type: "button", class: "button", onclick: () => turn(state, pages.slice(0, -1)) }, "Newer"),
-      el(
-        "button",
-        { type: "button", class: "button", onclick: () => turn(state, [...pages, [["before", box.dataset.next]]]) },
-        "Older",
-      ),
-      el("span", { class: "note" }),
-    );
-  }
-  const [newer, older, note] = box.children, focused = document.activeElement;
-  box.dataset.next = next ?? "";
-  newer.disabled = pages.length === 1;
-  older.disabled = !next;
-  if (focused === newer && newer.disabled) older.focus();
-  if (focused === older && older.disabled) newer.focus();
-  put(note, changes.length === 0 ? "No others." : `Page ${pages.length}`);
+  const text = changes.length === 0 ? "No others." : `Page ${pages.length}`;
+  drawPages($("alerts-pages"), pages, next, (to) => turn(state, to), text);
 }

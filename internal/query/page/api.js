@@ -33,7 +33,7 @@ export async function call(path, params, options = {}) {
       });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Problem(0, "The service does not answer.");
+      throw new Problem(0, `${error.name === "TimeoutError" ? "NATS" : "The service"} does not answer.`);
     }
     const date = Date.parse(response.headers.get("Date") ?? "");
     if (!clock.exact && !Number.isNaN(date)) clock.set(date, false);
@@ -42,6 +42,9 @@ export async function call(path, params, options = {}) {
     await askToken(token);
   }
 }
+
+// soon are options for a question that needs NATS: it may be without an answer while NATS is away.
+export const soon = () => ({ signal: AbortSignal.timeout(5000) });
 
 export const ask = async (path, params, options) => (await call(path, params, options)).json();
 
@@ -56,9 +59,9 @@ addEventListener("pagehide", () => {
   }
 });
 
-// askOrLast returns the last answer to a question if Redis is away, with the problem as stale. The view,
+// askOrLast returns the last answer to a question if a server is away, with the problem as stale. The view,
 // which the address has, tells one question from another: times go on.
-export async function askOrLast(path, params = []) {
+export async function askOrLast(path, params = [], options = {}) {
   const name = [
     path,
     ...(params.length === 0
@@ -66,13 +69,13 @@ export async function askOrLast(path, params = []) {
       : [location.search, ...params.filter(([param]) => !["from", "to", "at"].includes(param)).flat()]),
   ].join(" ");
   try {
-    const answer = await ask(path, params);
+    const answer = await ask(path, params, options);
     last.delete(name); // the newest are last
     last.set(name, answer);
     if (last.size > mostKept) last.delete([...last.keys()].find((other) => other !== "v1/about"));
     return answer;
   } catch (error) {
-    if (error.status !== 503 || unbegun(error.message) || !last.has(name)) throw error;
+    if ((error.status > 0 && error.status < 502) || unbegun(error.message) || !last.has(name)) throw error;
     return { ...last.get(name), stale: error };
   }
 }

@@ -1,12 +1,13 @@
 // The chart: it asks for lines, has them drawn, reads them by pointer and keyboard, and hands them out in other
 // forms. It does not depend on where the question comes from.
 import { $, el, svg, put, repeat, segments } from "./dom.js";
-import { apart, count, number, sentence, short, shown, spoken } from "./format.js";
+import { apart, number, roughly, sentence, short, shown, spoken } from "./format.js";
 import { askOrLast, clock } from "./api.js";
 import { clocksOf } from "./axis.js";
 import { draw as plot } from "./plot.js";
 import { answersOf, lengthOf, movedTo, pointsOf, requestsOf, stepsOf, tierOf, usualStep } from "./series.js";
 import { beyondChance } from "./figure.js";
+import { midnight } from "./range.js";
 import { copy, menu, save } from "./menu.js";
 
 const lateAfter = 5000; // milliseconds; from here on answers have no upper bound
@@ -24,16 +25,13 @@ export function start(given) {
   ({ about, ...hooks } = given);
   segments($("of"), "of", [["hits", "Hits"], ["uniques", "Uniques"]], question.of, hooks.of);
   segments($("scales"), "scale", [["linear", "Linear"], ["log", "Log"], ["apart", "Split"]], scale, show);
+  $("scales").lastElementChild.hidden = true;
   $("step").addEventListener("change", () => {
     ownStep = $("step").value;
     hooks.step(ownStep);
     reload();
   });
   $("chart-back").addEventListener("click", back);
-  $("chart-more").addEventListener("click", () => $("chart-more").setAttribute(
-    "aria-expanded",
-    String($("chart-more").getAttribute("aria-expanded") !== "true"),
-  ));
   $("chart-menu").append(menu("Save or copy the chart", items));
   const box = $("plot");
   box.addEventListener("pointerdown", press);
@@ -72,10 +70,10 @@ export function draw(asked) {
   question = { ...asked, of: asked.of ?? "hits" };
   const shown = question.of === "uniques" ? "uniques" : "hits";
   for (const input of $("of").querySelectorAll("input")) input.checked = input.value === shown;
-  $("chart").hidden = asked.lines.length === 0;
   if (seen && !sameLines(seen.asked.lines, asked.lines)) {
     [seen, isolated] = [undefined, asked.lines.some(({ name }) => name === isolated) ? isolated : ""];
   }
+  label();
   reload();
 }
 
@@ -96,9 +94,9 @@ function rangeOf({ window, from, to }) {
 
 // load asks for the lines and returns after how many seconds to ask again.
 async function load() {
-  const asked = question;
+  const asked = question, { from, to, length, age } = rangeOf(asked);
+  if (length > 0) drawAxes(from, to ?? clock.now(), asked.zone); // else nothing is asked yet
   if (asked.lines.length === 0) return 3600;
-  const { from, to, length, age } = rangeOf(asked);
   const live = to === null || to > clock.now() - 10_000;
   const pause = !live ? 60 : length <= 60_000 ? 1 : length <= 3600_000 ? 3 : length <= 86400_000 ? 15 : 60;
   try {
@@ -109,7 +107,9 @@ async function load() {
     const steps = stepsOf(uniques ? { ...about, tiers: about.unique_tiers } : about, length, age);
     const wanted = asked.step || (steps.includes(ownStep) ? ownStep : usualStep(steps, length));
     showSteps(steps, wanted);
-    const requests = requestsOf(asks, { from, to, step: wanted, zone: asked.zone, uniques });
+    // A part of a day would be a bar more than the window has days.
+    const begin = asked.window && wanted === "1d" && length >= 4 * 86400_000 ? midnight(from, 1) : from;
+    const requests = requestsOf(asks, { from: begin, to, step: wanted, zone: asked.zone, uniques });
     const answers = await answersOf(requests, askOrLast), { stale } = answers.get(asks[0]);
     if (asked !== question || wanted !== $("step").value) return 0;
     const all = asks.map((line) => lineOf(line, asked.lines.indexOf(line), answers.get(line)));
@@ -122,8 +122,8 @@ async function load() {
       step,
       length,
       all,
-      begin: from,
-      from: Math.min(from, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))),
+      begin,
+      from: Math.min(begin, ...all.flatMap(({ points }) => points.slice(0, 1).map(([t]) => t))),
       to: Math.max(...all.map(({ points }) => points.at(-1)?.[1] ?? to ?? clock.now())),
     };
     const few = asks.flatMap((line) => answers.get(line).note ?? []).join(" ");
@@ -148,7 +148,7 @@ function showWhat(uniques) {
 
 // nothingOf returns why the chart has no line.
 function nothingOf(asked) {
-  drawn?.root.remove();
+  $("plot").querySelector(".drawing")?.remove();
   [seen, drawn] = [undefined, undefined];
   put($("chart-note"), notesOn(asked.lines.length));
   return 60;
@@ -197,19 +197,11 @@ async function addBefore(now) {
   });
   const other = had.answers[0].step;
   return [
-    `${all.length > 1 ? "Point at a line to see, faint," : "Faint:"} the period before, ` +
-      `${spokenLength(shift)} earlier` +
+    `${all.length > 1 ? "Point at a line to see, dashed," : "Dashed:"} the period before, ` +
+      `${roughly(shift / 1000)} earlier` +
       `${other === step ? "" : `, as the mean of each ${spoken(other)}`}.`,
     ...(had.answers.some(({ complete }) => !complete) ? ["Not all of it was counted."] : []),
   ].join(" ");
-}
-
-function spokenLength(length) {
-  for (const [unit, name] of [[86400_000, "day"], [3600_000, "hour"], [60_000, "minute"], [1000, "second"]]) {
-    const n = length / unit;
-    if (n >= 1 && Number.isInteger(Math.round(n * 10) / 10)) return count(Math.round(n), name);
-  }
-  return `${number(Math.round(length / 60_000))} minutes`;
 }
 
 function showSteps(steps, wanted) {
@@ -237,12 +229,21 @@ function isolate(name) {
   redraw();
 }
 
+const heightOf = (width) => (width < 480 ? 210 : 270);
+
+// drawAxes shows where points will stand, until they come.
+function drawAxes(from, to, zone) {
+  const box = $("plot"), width = box.clientWidth;
+  if (width === 0 || box.querySelector(".drawing")) return;
+  box.prepend(plot({ lines: [], from, to, shades: [], width, height: heightOf(width), zone }).root);
+}
+
 function redraw() {
   const box = $("plot"), width = box.clientWidth, here = lines();
   if (here.length === 0 || width === 0) return;
   const shades = shadesOf(here);
   const marked = here.length === 1 && !seen.uniques ? marksOf(here[0]) : undefined;
-  drawn?.root.remove();
+  box.querySelector(".drawing")?.remove();
   drawn = plot({
     lines: here,
     marked,
@@ -252,7 +253,7 @@ function redraw() {
     log: scale === "log",
     apart: scale === "apart" && here.length > 1,
     width,
-    height: width < 480 ? 210 : 270,
+    height: heightOf(width),
     zone: seen.asked.zone,
   });
   drawn.shades = shades;
@@ -273,8 +274,9 @@ function redraw() {
   else box.setAttribute("aria-valuetext", summary());
 }
 
-// marksOf are the steps of a line that chance alone does not explain: together with those of the same step of the
-// period before, which may be longer, they differ from it; or from the mean of all, if not all of that is known.
+// marksOf are the steps of a line that chance alone does not explain, with 1 for more hits and -1 for fewer: together
+// with those of the same step of the period before, which may be longer, they differ from it; or from the mean of all,
+// if not all of that is known. If most steps do, none is an outlier.
 function marksOf({ points, before, open, completeFrom }) {
   const whole = points.filter(([t]) => t >= completeFrom && t < open);
   if (whole.length === 0) return undefined;
@@ -290,17 +292,19 @@ function marksOf({ points, before, open, completeFrom }) {
   });
   const compared = groups.reduce((sum, { steps }) => sum + steps.length, 0) === whole.length;
   const far = (compared ? groups : whole.map((point) => ({ steps: [point], usual: mean })))
-    .filter(({ steps, usual }) => beyondChance(steps.reduce((sum, [, , n]) => sum + n, 0), usual * steps.length))
-    .flatMap(({ steps }) => steps.map(([t]) => t));
-  return { steps: new Set(far), than: compared ? "the period before" : "the mean" };
+    .map(({ steps, usual }) => [steps, steps.reduce((sum, [, , n]) => sum + n, 0), usual * steps.length])
+    .filter(([, n, usual]) => beyondChance(n, usual))
+    .flatMap(([steps, n, usual]) => steps.map(([t]) => [t, Math.sign(n - usual)]));
+  const most = far.length * 2 > whole.length;
+  return { steps: new Map(most ? [] : far), most, than: compared ? "the period before" : "the mean" };
 }
 
 // label writes the names of the lines below the chart, with their visitors.
 export function label() {
-  if (!seen) return;
-  const legend = $("legend"), names = seen.all.length < 2 ? [] : seen.all.map(({ name }) => name);
+  const legend = $("legend"), all = seen?.all ?? question.lines.map((one, line) => ({ ...one, line }));
+  const names = all.length < 2 ? [] : all.map(({ name }) => name);
   if (legend.dataset.names !== JSON.stringify(names)) { // else a button that has the focus would lose it
-    legend.replaceChildren(...seen.all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
+    legend.replaceChildren(...all.slice(0, names.length).map(({ name, line }) => el("li", { "data-line": line },
       el(
         "button",
         {
@@ -318,7 +322,7 @@ export function label() {
     legend.dataset.names = JSON.stringify(names);
   }
   names.forEach((name, i) => {
-    const button = legend.children[i].firstChild, visitors = hooks.visitors(seen.all[i].key);
+    const button = legend.children[i].firstChild, visitors = hooks.visitors(all[i].key);
     button.setAttribute("aria-pressed", String(name === isolated));
     button.title = visitors?.title ?? "Show this line alone, or all again";
     put(button.lastChild, visitors ? `${visitors.text} visitors` : "");
@@ -401,7 +405,7 @@ function momentText(t, clocks) {
 
 function showNote(here, shades, marked) {
   const notes = shades.map((shade) => shade.sentence);
-  if (here.some(({ open }) => open < seen.to)) notes.push("The hatched end is still being counted.");
+  if (here.some(({ open }) => open < seen.to)) notes.push("Hatched: still being counted.");
   if (drawn.crowd > 1) {
     notes.push(`A line is the mean of ${drawn.crowd} points at a time, in a band from the least to the most of them.`);
   }
@@ -409,9 +413,9 @@ function showNote(here, shades, marked) {
     notes.push(`A point is ${spoken(seen.step)}: the cells that reach back so far are no finer.`);
   }
   if (seen.note) notes.push(seen.note);
-  if (marked && drawn.crowd === 1) notes.push(`Grey: no further from ${marked.than} than chance (2·√n).`);
+  if (marked?.most) notes.push(`Most steps are further from ${marked.than} than chance explains (2·√n).`);
+  else if (marked?.steps.size > 0) notes.push(`▲▼: further from ${marked.than} than chance explains (2·√n).`);
   put($("chart-note"), notes.join(" "));
-  $("chart-more").hidden = notes.length < 2 && $("chart-note").scrollWidth <= $("chart-note").clientWidth;
 }
 
 // point shows the period before of one line only, because those of all would hide each other; -1 shows none.

@@ -4,10 +4,13 @@ import { $, el, put, repeat } from "./dom.js";
 import { ask, clock, post } from "./api.js";
 import { describe, gapOf, inLine } from "./figure.js";
 import { apart, moment, shown, spoken } from "./format.js";
+import { hasUniques } from "./uniques.js";
 import { view, onChange } from "./view.js";
 
 const mostWindows = 8; // that one question may name
-let about;
+let about, drawn; // the counter that the panel shows
+
+const windowsOf = () => about.windows.slice(0, mostWindows);
 
 export function start(given) {
   about = given;
@@ -22,22 +25,27 @@ async function load() {
     $("counter").hidden = true;
     return 3600;
   }
+  if ($("counter").hidden || key !== drawn) draw(key, windowsOf().map((window) => [spoken(window), "–"]));
   const none = () => undefined; // a token may not ask, or a server is away: the other parts are shown all the same
   const [totals, uniques, watch] = await Promise.all([
-    post("v1/total", { keys: [key], windows: about.windows.slice(0, mostWindows) }).catch(none),
+    post("v1/total", { keys: [key], windows: windowsOf() }).catch(none),
     about.features.uniques
       ? post("v1/uniques", { keys: [key], windows: about.unique_tiers.map(({ window }) => window) }).catch(none)
       : undefined,
     about.features.watch ? ask("v1/watch", [["key", key], ["limit", 1]]).catch(none) : undefined,
   ]);
   if (key !== chosen()) return 0;
+  draw(key, [...totalsIn(totals), ...uniquesIn(uniques), ...alertsIn(watch)]);
+  return 5;
+}
+
+function draw(key, facts) {
+  drawn = key;
   put($("counter-title"), apart(key));
-  const facts = [...totalsIn(totals), ...uniquesIn(uniques), ...alertsIn(watch)];
   $("counter").hidden = facts.length === 0;
   $("counter-facts").replaceChildren(
     ...facts.map(([name, value, title]) => el("div", { title }, el("dt", {}, name), el("dd", {}, value))),
   );
-  return 5;
 }
 
 function totalsIn(answer) {
@@ -50,7 +58,7 @@ function totalsIn(answer) {
 
 function uniquesIn(answer) {
   return (answer?.uniques ?? [])
-    .filter(({ upper }) => upper !== 0)
+    .filter(hasUniques)
     .map((found) => [`Visitors, ${spoken(found.window)}`, inLine({ ...found, total: found.estimate })]);
 }
 

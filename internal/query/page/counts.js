@@ -3,6 +3,7 @@ import { ask, askOrLast, call, post, clock } from "./api.js";
 import { ofZone, sentence } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
 import { seriesOfSum } from "./series.js";
+import { sum } from "./tree.js";
 
 export const mostListed = 1000; // the most that /v1/top lists and, by default, that one request may name
 
@@ -30,11 +31,23 @@ export async function totalsOf(keys, span) {
   return byKey((await post("v1/total", { keys, windows: [window], ...at })).totals);
 }
 
-// totalIn is the total of a line in a window: of a counter, or of all counters that begin with a prefix.
-export async function totalIn({ key, prefix }, { window, ...at }, asker = ask) {
-  const of = key === undefined ? ["prefix", prefix] : ["key", key];
-  const { totals: [total], stale } = await asker("v1/total", [of, ["window", window], ...pairs(at)]);
-  return { ...total, stale };
+// totalIn is the total of a line in a window: of a counter, of all counters that begin with a prefix, or of several
+// of these together.
+export async function totalIn(line, { window, ...at }, asker = ask) {
+  const { parts = [line] } = line, keys = parts.flatMap(({ key }) => (key === undefined ? [] : [["key", key]]));
+  const asks = parts.flatMap(({ prefix }) => (prefix === undefined ? [] : [[["prefix", prefix]]]));
+  if (keys.length > 0) asks.unshift(keys);
+  const answers = await Promise.all(asks.map((of) => asker("v1/total", [...of, ["window", window], ...pairs(at)])));
+  const totals = answers.flatMap((answer) => answer.totals);
+  const asOf = Math.min(...answers.map((answer) => Date.parse(answer.as_of)));
+  const found = { ...totals[0], asOf, stale: answers.find(({ stale }) => stale)?.stale };
+  return totals.length === 1 ? found : {
+    ...found,
+    ...sum(totals, (total) => total),
+    complete: totals.every(({ complete }) => complete),
+    overflow: totals.flatMap(({ overflow }) => overflow ?? []),
+    counting_since: totals.map((total) => total.counting_since ?? "").sort().at(-1),
+  };
 }
 
 export const sumOf = (prefix, span) => totalIn({ prefix }, windowOf(span));

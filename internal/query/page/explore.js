@@ -26,6 +26,7 @@ let hooks, data; // what was answered last
 let rows = few; // that may be shown
 let before = {}, trends = { series: new Map() }; // kept longer than the totals, because they change little
 const open = new Set(); // the nodes whose children are shown
+const onlyRoots = new Set(); // those that were opened because there was no other, once
 const live = new Map(); // the latest totals of the lines, by counter
 export let visible = []; // the nodes that are shown
 let listed = []; // and those that would be, if there were room
@@ -196,8 +197,9 @@ const once = 60_000; // how long the period before, and drawings, are kept, at l
 // compare asks for the period before, seldom, and shows the change.
 async function compare(span) {
   const needed = data.nodes.map(({ name }) => name);
-  const halves = data.whole && !view.find ? halvesOf(span, Date.parse(data.since ?? "") || since) : undefined;
-  const kept = halves ? Math.max(5000, halves.length / 10) : Math.max(once, data.nodes.length * 200);
+  const begun = Date.parse(data.since ?? "") || since;
+  const halves = data.whole && !view.find ? halvesOf(span, begun, data.asOf) : undefined;
+  const kept = halves ? 1000 * pause(span) : Math.max(once, data.nodes.length * 200);
   const fresh = before.question === question() && performance.now() - before.at < kept;
   if (!compares(view, span) || (fresh && (before.whole || needed.every((name) => before.totals.has(name))))) return;
   const [recent, earlier] = halves ? await Promise.all([largest(halves, mostListed), totalsBefore(halves)]) : [];
@@ -353,13 +355,16 @@ export function draw() {
   if (!data) return;
   $("rows-table").setAttribute("aria-busy", "false");
   settle(listed);
-  const all = (listed = flatten(roots())), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
+  const top = roots();
+  if (top.length === 1 && !onlyRoots.has(top[0].id)) open.add(top[0].id);
+  if (top.length === 1) onlyRoots.add(top[0].id);
+  const all = (listed = flatten(top)), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
   for (const node of [...pins, ...some]) node.visitors = visitorsOf(node.line.key);
   visible = [...pins, ...some];
   if (!view.find) summarize();
-  const top = Math.max(1, ...all.map(({ now }) => now.total));
+  const largest = Math.max(1, ...all.map(({ now }) => now.total));
   drawRows(visible, (node, last) => ({
-    largest: top,
+    largest,
     line: lineOf(node.line),
     open: open.has(node.id),
     first: Boolean(last?.pinned) && !node.pinned,
@@ -369,8 +374,8 @@ export function draw() {
   $("more").hidden = !more;
   put(
     $("more"),
-    data.whole && !view.find && !data.next
-      ? `Show ${number(Math.min(next, all.length - rows))} more of ${number(all.length - rows)}`
+    data.whole && !view.find && !data.next && all.length - rows <= next
+      ? `Show all ${number(all.length)}`
       : `Show ${next} more`,
   );
   put($("list-note"), notes(all).join(" "));

@@ -105,8 +105,11 @@ const chartHooks = {
 function reveal(numbers) {
   $("welcome").hidden = numbers;
   if (!numbers) import("./pieces.js").then(({ addCopy }) => addCopy($("welcome")), () => {});
-  for (const id of ["span", "explore"]) $(id).toggleAttribute("hidden", !numbers);
+  showParts(numbers);
 }
+
+// showParts shows what stands around the numbers, also before they come: so nothing moves when they do.
+const showParts = (shown) => ["span", "summary", "chart", "explore"].forEach((id) => { $(id).hidden = !shown; });
 
 // showToken shows what the reader's token is about, and hides the views that it does not open.
 function showToken(token) {
@@ -181,11 +184,14 @@ const begin = repeat(async () => {
   if (about) return 3600;
   try {
     about = await askOrLast("v1/about");
+    $("foot").hidden = false;
   } catch (error) {
+    showParts($("foot").hidden = false);
     status.connection("lost", error, 1);
     return error.status === 403 ? 3600 : 1;
   }
   offer(about);
+  showParts(true);
   show();
   return 3600;
 }, "any");

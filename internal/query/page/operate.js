@@ -2,9 +2,9 @@
 // counts after all.
 import { $, el, put, repeat } from "./dom.js";
 import { ago, apart, atMinute, compact, count, inFull, moment, number, sentence, shown } from "./format.js";
-import { ask, clock } from "./api.js";
+import { ask, askOrLast, clock, soon } from "./api.js";
 import { sparkline } from "./plot.js";
-import { bars, keep, needsNATS, snippet, words } from "./pieces.js";
+import { bars, drawPages, keep, needsNATS, snippet, words } from "./pieces.js";
 
 const listed = 10, hoursShown = 24, hour = 3_600_000;
 const open = new Set(); // the rejects whose bodies the reader samples at, by position
@@ -15,33 +15,36 @@ export function start() {
   again = repeat(load, "operate");
 }
 
-// load asks for streams and rejects. If one of the answers fails, the other is shown all the same.
+// load asks for streams and rejects. What a server that is away answered last is shown in grey.
 async function load() {
   const asked = [reason, pages.length].join();
   const [about, fleet, refused] = await Promise.allSettled([
     namespace ?? ask("v1/about").then((found) => found.namespace),
-    ask("v1/streams"),
-    ask("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)]),
+    askOrLast("v1/streams", [], soon()),
+    askOrLast("v1/rejects", [["limit", listed], ...(reason ? [["reason", reason]] : []), ...pages.at(-1)], soon()),
   ]);
   if (asked !== [reason, pages.length].join()) return 0; // the reader has turned the page meanwhile
-  const errors = [fleet, refused].flatMap(({ reason: error }) => error ?? []);
-  if (errors.length > 1) return fail(errors[0]);
+  if (fleet.reason && refused.reason) return fail(fleet.reason);
   namespace = about.value ?? namespace;
   $("operate-parts").hidden = false;
-  showTrouble(errors.map(({ message }) => message).concat(fleet.value?.redis ?? []));
+  const errors = [fleet, refused].flatMap(({ reason: error, value }) => error ?? value.stale ?? []);
+  showTrouble([...new Set(errors.map(({ message }) => message).concat(fleet.value?.redis ?? []))]);
   if (fleet.value) {
-    put(
-      $("operate-note"),
-      `As of ${moment(Date.parse(fleet.value.as_of), clock.now())}` +
-        `${fleet.value.redis ? ", without Redis: waiting is counted from its last answer" : ""}`,
-    );
+    const { as_of: asOf, redis, stale } = fleet.value, at = moment(Date.parse(asOf), clock.now());
+    const without = redis ? ", without Redis: waiting is counted from its last answer" : "";
+    put($("operate-note"), stale ? `Last known at ${at}` : `As of ${at}${without}`);
+    grey("streams", stale ?? redis);
+    grey("workers", stale);
     remember(fleet.value);
     drawStreams(fleet.value);
     drawWorkers(fleet.value);
   }
+  grey("rejects", refused.reason ?? refused.value.stale);
   if (refused.value) drawRejects(refused.value);
   return 3;
 }
+
+const grey = (id, stale) => $(id).classList.toggle("stale", Boolean(stale));
 
 function showTrouble(texts) {
   const box = $("operate-trouble");
@@ -74,7 +77,7 @@ function small(stream, name, text) {
 function fail(error) {
   put($("operate-note"), "");
   if (error.status !== 501) {
-    if (error.status === 403) $("operate-parts").hidden = true; // the token may not
+    $("operate-parts").hidden = true; // nothing is known, or the token may not
     showTrouble([error.message]);
     return 5;
   }
@@ -83,19 +86,22 @@ function fail(error) {
   return 60;
 }
 
-// stateOf returns the state of a stream: a colour, and a few words.
-function stateOf(stream) {
+// stateOf returns the state of a stream: a colour, and a few words. Without a server, it has no colour.
+function stateOf(stream, { as_of: at, redis, stale }) {
+  const asOf = Date.parse(stream.as_of), late = Math.max(stream.lag_seconds, asOf && (Date.parse(at) - asOf) / 1000);
   if (!stream.exists) return ["", "gone from NATS"];
+  if (redis || stale) return ["", asOf ? `counted up to ${moment(asOf, clock.now())}` : "not counted yet"];
   if (!stream.worker) return ["red", "no worker reads it"];
-  if (stream.lag_messages === 0 || stream.lag_seconds <= 5) return ["green", "keeping up"];
-  return [stream.lag_seconds > 30 ? "red" : "amber", `${ago(stream.lag_seconds)} behind`];
+  if (late <= 5) return ["green", "keeping up"];
+  return [late > 30 ? "red" : "amber", `${ago(late)} behind`];
 }
 
 const table = (id, columns, rows) => el("table", { class: "states", "aria-labelledby": id },
   el("thead", {}, el("tr", {}, ...columns.map(([text, kind]) => el("th", { scope: "col", class: kind }, text)))),
   el("tbody", {}, ...rows));
 
-function drawStreams({ streams, workers }) {
+function drawStreams(fleet) {
+  const { streams, workers } = fleet;
   if (streams.length === 0) {
     $("streams").replaceChildren(
       el("p", { class: "note" }, "There are no streams of hits yet. A worker makes one when it starts."),
@@ -114,7 +120,7 @@ function drawStreams({ streams, workers }) {
         el(
           "td",
           { "data-wide": "" },
-          words(...stateOf(s)),
+          words(...stateOf(s, fleet)),
           s.exists ? null : el("span", { class: "under" }, "What was counted of it stays."),
         ),
         el(
@@ -210,7 +216,7 @@ function drawRejects(answer) {
   drawCommand();
   drawHours(answer);
   drawList(answer.rejects);
-  drawPages(answer);
+  showPages(answer);
 }
 
 function drawReasons(reasons) {
@@ -334,31 +340,9 @@ function drawList(rejects) {
   ]);
 }
 
-function drawPages({ rejects, searched, stored }) {
-  const box = $("rejects-pages");
-  if (box.childElementCount === 0) {
-    box.append(
-      el("button", { type: "button", class: "button", onclick: () => turn(reason, pages.slice(0, -1)) }, "Newer"),
-      el(
-        "button",
-        { type: "button", class: "button", onclick: () => turn(reason, [...pages, [["before", box.dataset.last]]]) },
-        "Older",
-      ),
-      el("span", { class: "note" }),
-    );
-  }
-  const [newer, older, note] = box.children, end = rejects.length < listed;
-  box.hidden = pages.length === 1 && end;
-  box.dataset.last = rejects.at(-1)?.position ?? "";
-  const focused = document.activeElement;
-  newer.disabled = pages.length === 1;
-  older.disabled = end;
-  if (focused === newer && newer.disabled) older.focus();
-  if (focused === older && older.disabled) newer.focus();
-  put(
-    note,
-    end && searched < stored
-      ? "Only the newest 1,000 are listed here: redrive --dry-run lists others."
-      : `Page ${pages.length}`,
-  );
+function showPages({ rejects, searched, stored }) {
+  const end = rejects.length < listed, only = "Only the newest 1,000 are listed here: redrive --dry-run lists others.";
+  const text = end && searched < stored ? only : `Page ${pages.length}`;
+  $("rejects-pages").hidden = pages.length === 1 && end;
+  drawPages($("rejects-pages"), pages, end ? "" : rejects.at(-1).position, (to) => turn(reason, to), text);
 }

@@ -37,6 +37,21 @@ export const words = (level, text) => el(
   text,
 );
 
+// drawPages draws the buttons that turn the pages of a list: pages has the parameters of each page up to this one, and
+// next is the position before which the next one begins, if there is one.
+export function drawPages(box, pages, next, turn, text) {
+  const button = (name) => el("button", { type: "button", class: "button" }, name);
+  if (box.childElementCount === 0) box.append(button("Newer"), button("Older"), el("span", { class: "note" }));
+  const [newer, older, note] = box.children, focused = document.activeElement;
+  newer.onclick = () => turn(pages.slice(0, -1));
+  older.onclick = () => turn([...pages, [["before", next]]]);
+  newer.disabled = pages.length === 1;
+  older.disabled = !next;
+  if (focused === newer && newer.disabled) older.focus();
+  if (focused === older && older.disabled) newer.focus();
+  put(note, text);
+}
+
 // snippet is a text with a button that copies it. Without a secure context, the button selects the text.
 export function snippet(text, id) {
   const code = el("code", { id }, text);

@@ -11,13 +11,15 @@ const barPixels = 5; // of a step that is drawn as a bar, at least
 // draw makes the drawing of lines, each {line, name, points, open, before}, between two moments. A point is [from,
 // to, count, least, most]; from the moment open on, steps are still being counted; before has the points of the
 // period before, moved to this one. shades are times of which hits may be missing. If apart is true, each line has a
-// panel of its own. If marked is given, only its steps have the colour of the line. It returns the drawing with the
-// functions that place a moment and a count of a line.
+// panel of its own. marked has the steps that get an arrow. It returns the drawing with the functions that place a
+// moment and a count of a line.
 export function draw({ lines, marked, from, to, shades, log, apart, width, height, zone }) {
   const panels = apart ? lines.map((line) => [line]) : [lines];
   const tall = panels.length > 1 ? Math.max(56, height / 3) : height - top - bottom;
   height = panels.length > 1 ? top + 6 + panels.length * (tall + between) - between + bottom : height;
-  const scales = panels.map((shownHere) => scaleOf(shownHere, log, tall < 120 ? 2 : tall < 210 ? 3 : 4));
+  const scales = lines.length === 0
+    ? [{ ticks: [0], part: () => 0 }]
+    : panels.map((shownHere) => scaleOf(shownHere, log, tall < 120 ? 2 : tall < 210 ? 3 : 4));
   const left = Math.max(28, 12 + 7.5 * Math.max(...scales.map(({ ticks }) => widest(ticks))));
   // some pixels at both ends, so that no bar touches the axis or the edge
   const x = (t) => left + inset + ((t - from) / Math.max(1, to - from)) * (width - left - right - 2 * inset);
@@ -51,11 +53,10 @@ export function draw({ lines, marked, from, to, shades, log, apart, width, heigh
           crowd,
           alone: here.length === 1,
           filled: lines.length === 1 || apart,
-          grey: Boolean(marked),
-          isMarked: ([t]) => !marked || crowd > 1 || marked.steps.has(t),
           root,
         }),
       );
+      if (marked && crowd === 1) root.append(...outliers(line, marked.steps, x, y));
     }
     if (here.length > 1) root.append(...stillOpen(here, x, end - tall, end, root));
   });
@@ -152,21 +153,13 @@ function stairs(points, x, y, value = 2) {
   return out === "" ? "" : `${out}H${px(x(points.at(-1)[1]))}`;
 }
 
-function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alone, filled, grey, isMarked, root }) {
+function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alone, filled, root }) {
   const whole = crowded(points.filter(([t]) => t < open), crowd), unfinished = points.filter(([t]) => t >= open);
   const own = { "data-line": line }, out = [];
   const area = (list) => `${stairs(list, x, y)}V${px(end)}H${px(x(list[0][0]))}Z`;
-  const steady = whole.filter((point) => !isMarked(point)), far = whole.filter(isMarked);
-  const areas = (list) => list.map((point) => area([point])).join("");
-  if (filled && steady.length === 0 && far.length > 0) out.push(svg("path", { ...own, class: "area", d: area(far) }));
-  else if (filled) {
-    out.push(
-      svg("path", { ...own, class: "area steady", d: areas(steady) }),
-      svg("path", { ...own, class: "area", d: areas(far) }),
-    );
-  }
+  if (filled && whole.length > 0) out.push(svg("path", { ...own, class: "area", d: area(whole) }));
   if (alone && unfinished.length > 0) {
-    out.push(svg("path", { class: "hatched", fill: hatch(root, line, grey), d: area(unfinished) }));
+    out.push(svg("path", { class: "hatched", fill: hatch(root, line), d: area(unfinished) }));
   }
   if (whole.some(([, , , least]) => least !== undefined)) {
     const back = [...whole].reverse().map(([a, b, , least]) => `H${px(x(b))}V${px(y(least))}H${px(x(a))}`).join("");
@@ -175,15 +168,12 @@ function stepsOf({ line, points, open, before }, { x, inside, y, end, crowd, alo
   if (before.length > 0) {
     out.push(svg("path", { ...own, class: "before", d: stairs(crowded(before, crowd), inside, y) }));
   }
-  const steadily = steady.length > far.length ? " steady" : "";
-  out.push(svg("path", { ...own, class: `line${steadily}`, d: stairs(whole, x, y) }));
-  if (unfinished.length > 0) {
-    out.push(svg("path", { ...own, class: `line open${steadily}`, d: stairs(unfinished, x, y) }));
-  }
+  out.push(svg("path", { ...own, class: "line", d: stairs(whole, x, y) }));
+  if (unfinished.length > 0) out.push(svg("path", { ...own, class: "line open", d: stairs(unfinished, x, y) }));
   return out;
 }
 
-function barsOf({ line, points, open, before }, { x, inside, y, end, grey, isMarked, root }) {
+function barsOf({ line, points, open, before }, { x, inside, y, end, root }) {
   const bar = ([a, b, n]) => {
     const gap = Math.min(3, (x(b) - x(a)) * 0.2);
     return n === 0
@@ -191,19 +181,10 @@ function barsOf({ line, points, open, before }, { x, inside, y, end, grey, isMar
       : `M${px(x(a) + gap / 2)} ${px(end)}V${px(Math.min(y(n), end - 1))}H${px(x(b) - gap / 2)}V${px(end)}Z`;
   };
   const own = { "data-line": line }, unfinished = points.filter(([t]) => t >= open);
-  const whole = points.filter(([t]) => t < open);
-  const out = [["bars steady", whole.filter((point) => !isMarked(point))], ["bars", whole.filter(isMarked)]]
-    .filter(([, list]) => list.length > 0)
-    .map(([name, list]) => svg("path", { ...own, class: name, d: list.map(bar).join("") }));
+  const out = [svg("path", { ...own, class: "bars", d: points.filter(([t]) => t < open).map(bar).join("") })];
   if (unfinished.length > 0) {
-    out.push(
-      svg("path", {
-        ...own,
-        class: `bars open hatched${grey ? " steady" : ""}`,
-        fill: hatch(root, line, grey),
-        d: unfinished.map(bar).join(""),
-      }),
-    );
+    const fill = hatch(root, line);
+    out.push(svg("path", { ...own, class: "bars open hatched", fill, d: unfinished.map(bar).join("") }));
   }
   for (const [a, b, , least, most] of points) {
     if (least !== undefined && least < most) {
@@ -214,6 +195,12 @@ function barsOf({ line, points, open, before }, { x, inside, y, end, grey, isMar
   return out;
 }
 
+// outliers are arrows over the steps that chance does not explain: up for more hits, down for fewer.
+const outliers = ({ points }, far, x, y) => points.filter(([t]) => far.has(t)).map(([a, b, n]) => {
+  const way = far.get(a), tip = y(n) - 6 - 3 * way;
+  return svg("path", { class: "far", d: `M${px((x(a) + x(b)) / 2)} ${px(tip)}l-4 ${6 * way}h8Z`, "data-way": way });
+});
+
 // stillOpen hatches the steps of several lines that are still being counted.
 function stillOpen(lines, x, y1, y2, root) {
   const points = lines.flatMap(({ points, open }) => points.filter(([t]) => t >= open));
@@ -222,8 +209,8 @@ function stillOpen(lines, x, y1, y2, root) {
   return [svg("rect", { class: "hatched", fill: hatch(root, "all"), x: x1, y: y1, width: x2 - x1, height: y2 - y1 })];
 }
 
-// hatch is the name of a pattern in the colour of a line, or in grey.
-function hatch(root, line, grey) {
+// hatch is the name of a pattern in the colour of a line.
+function hatch(root, line) {
   const id = `hatch-${line}`, defs = root.firstChild;
   if (!defs.querySelector(`#${id}`)) {
     defs.append(
@@ -231,7 +218,7 @@ function hatch(root, line, grey) {
         "pattern",
         {
           id,
-          class: grey ? "hatch steady" : "hatch",
+          class: "hatch",
           "data-line": line,
           width: 6,
           height: 6,

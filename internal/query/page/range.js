@@ -2,7 +2,7 @@
 // goes. Days and months are those of the reader's own time zone.
 import { seconds, spoken, brief, inFull, longSteps } from "./format.js";
 import { clock } from "./api.js";
-import { lengthOf } from "./series.js";
+import { lengthOf, usualStep } from "./series.js";
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 export const zoneName = /^[A-Z]/.test(zone) ? zone : "";
@@ -48,7 +48,7 @@ function fitting(windows, age) {
   return first.findLast((window) => seconds(window) * 500 <= age) ?? first[0] ?? windows.at(-1);
 }
 
-const midnight = (t, days = 0) => new Date(t).setHours(24 * days, 0, 0, 0);
+export const midnight = (t, days = 0) => new Date(t).setHours(24 * days, 0, 0, 0);
 // dayBefore is the same time of the clock, a day earlier.
 const dayBefore = (t) => new Date(t).setDate(new Date(t).getDate() - 1);
 const monthOf = (t, back = 0) => new Date(new Date(t).getFullYear(), new Date(t).getMonth() - back, 1).getTime();
@@ -95,16 +95,15 @@ export function spanOf({ range, from, to }, now = clock.now()) {
 export const compares = ({ compare }, { before }) => compare && before !== null;
 
 // halvesOf returns the last two equal periods that were counted, if the period before a span was not: so a
-// young namespace has changes as soon as two periods of its finest cells are counted. They are whole cells of
-// a tier.
-export function halvesOf(span, begun, now = clock.now()) {
+// young namespace has changes as soon as two periods of its finest cells are counted. The second one ends at asOf,
+// or hits of the open cell would be in neither. A cell of a tier begins where they meet.
+export function halvesOf(span, begun, asOf, now = clock.now()) {
   if (!span.window || !(begun > span.before?.[0])) return undefined;
-  const longest = tiers.map(({ cell, window }) => {
-    const end = Math.floor((now - 1000) / Math.min(cell, 60_000)) * Math.min(cell, 60_000);
-    const counted = Math.min(end - begun, window - 6000);
-    return { end, length: Math.floor(Math.min(counted / 2, (span.before[1] - span.before[0])) / cell) * cell };
-  }).reduce((a, b) => (b.length > a.length ? b : a));
-  const { end, length } = longest;
+  const end = Math.floor(Math.min(asOf, now - 1000) / 1000) * 1000;
+  const length = Math.max(...tiers.map(({ cell, window }) => {
+    const most = Math.min((end - begun) / 2, (window - 6000) / 2, span.before[1] - span.before[0]);
+    return end - Math.ceil((end - most) / cell) * cell;
+  }));
   return length < 2000 ? undefined : { from: end - length, to: end, before: [end - 2 * length, end - length], length };
 }
 
@@ -129,13 +128,8 @@ function held(now) {
   return Math.ceil((now - reach + Math.min(15_000, reach / 3)) / grid) * grid;
 }
 
-const mostPoints = 61;
-
 // stepOf is the step of a small drawing of a span.
-export function stepOf(span, now = clock.now()) {
-  const length = ((span.to ?? now) - span.from) / 1000;
-  return steps.find((step) => length / seconds(step) <= mostPoints) ?? steps.at(-1);
-}
+export const stepOf = (span, now = clock.now()) => usualStep(steps, (span.to ?? now) - span.from, 61);
 
 // nameOf names the time of a range, behind a noun.
 export function nameOf({ range, from, to }) {

@@ -25,8 +25,8 @@ function newRow() {
       parts.bar,
       el("div", {}, parts.caret, parts.swatch, parts.name, parts.counters),
     ),
-    el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
     parts.visitors,
+    el("td", { role: "gridcell", class: "total" }, parts.value, " ", parts.margin),
     el("td", { role: "gridcell", class: "rate" }, parts.change),
     parts.trend);
   return parts;

@@ -1,8 +1,9 @@
 // A rule of watch over the last day: a bar of its states, and a chart of its hits with the threshold.
-import { $, el, put } from "./dom.js";
+import { $, el, put, svg } from "./dom.js";
 import { ago, apart, atMinute, count, number, sentence, spoken } from "./format.js";
 import { ask, clock } from "./api.js";
 import { draw } from "./plot.js";
+import { partsOf } from "./tree.js";
 import { answersOf, lengthOf, pointsOf, requestsOf, stepsOf, usualStep } from "./series.js";
 
 const minute = 60_000, hour = 60 * minute, day = 24 * hour;
@@ -27,7 +28,8 @@ export function timeline({ state, since }, changes, known, now) {
     const when = first && cuts[i + 1]?.[0] === Date.parse(first.at) ? "before" : `from ${atMinute(t)} to`;
     const text = `${kind || "not known"} ${when} ${end === now ? "now" : atMinute(end)}`;
     const node = el("i", { title: text, class: kind, "data-state": levels[kind] ?? false });
-    node.style.flexGrow = Math.max(0, end - t);
+    node.style.left = `min(${(100 * (t - from)) / day}%, 100% - 1px)`;
+    node.style.width = `${Math.max(0, (100 * (end - t)) / day)}%`;
     return { kind, text, node };
   });
   const all = spells.filter(({ kind }) => kind), more = all.length - told;
@@ -39,10 +41,19 @@ export function timeline({ state, since }, changes, known, now) {
 
 // lineOf is the question about a rule's hits, or why it cannot be asked.
 function lineOf({ key, of, condition }) {
-  if (of === "group") return "No chart: a group of counters cannot be asked for alone.";
   if (key === "" && of !== "all") return "No chart: this state is about all keys of the rule. Choose one of its keys.";
   if (!condition) return "No chart: the rule has no condition here.";
-  return of ? { prefix: key } : { key };
+  return of ? { prefix: key, group: of === "group" } : { key };
+}
+
+// seriesOf is the series of a line. A group of counters is one of those that the service finds with its name in front.
+async function seriesOf(line, from, step) {
+  if (!line.group) return [...(await answersOf(requestsOf([line], { from, to: null, step }))).values()][0];
+  const rest = { from, step, limit: 1000 }, { prefix } = line, parts = partsOf(prefix);
+  const found = await ask("v1/series", { prefix, group: parts, ...rest });
+  const group = found.series.find(({ key }) => key === prefix);
+  if (!group) throw new Error(`No chart: ${apart(prefix)} has no hits in this time, or is too small among its like`);
+  return group;
 }
 
 // rolled are the sums of the points of each window that ends with a step, and the bounds of windows that end within
@@ -83,7 +94,7 @@ export async function drawRule(s, isAsked) {
     about ??= await ask("v1/about");
     box.hidden = false;
     const { span, back, why, step } = planOf(about, s, box.clientWidth), now = clock.now(), from = now - span;
-    const [answer] = (await answersOf(requestsOf([line], { from: from - back + minute, to: null, step }))).values();
+    const answer = await seriesOf(line, from - back + minute, step);
     if (!isAsked()) return undefined;
     // The service may have widened the step to whole cells.
     const n = back / lengthOf(answer.step), fits = back === 0 || Number.isInteger(n);
@@ -108,12 +119,8 @@ export async function drawRule(s, isAsked) {
       from, to: now, log: false, apart: false, width: box.clientWidth, height: 200, zone: "",
     });
     if (threshold !== undefined) {
-      const label = document.createElementNS(root.namespaceURI, "text");
-      label.setAttribute("x", right - 4);
-      label.setAttribute("y", Math.max(12, y(0, threshold) - 6));
-      label.setAttribute("text-anchor", "end");
-      label.textContent = s.condition;
-      root.append(label);
+      const place = { x: right - 4, y: Math.max(12, y(0, threshold) - 6), "text-anchor": "end" };
+      root.append(svg("text", place, s.condition));
     }
     box.setAttribute("aria-label", `${text} ${s.condition}`);
     box.replaceChildren(root);

@@ -28,9 +28,10 @@ export function stepsOf({ tiers, steps }, length, age) {
   return out.length > 0 ? out : [cell];
 }
 
-// usualStep is the finest step whose points are read with ease.
-export const usualStep = (steps, length) =>
-  steps.find((step) => length / lengthOf(step) <= easyPoints()) ?? steps.at(-1);
+// usualStep is the finest step whose points are read with ease. Over weeks, it divides no day.
+export const usualStep = (steps, length, most = easyPoints()) =>
+  steps.find((step) => length / lengthOf(step) <= most && (length < 14 * 86400_000 || lengthOf(step) >= 86400_000)) ??
+    steps.at(-1);
 
 // requestsOf are the questions about lines: one for all counters, one for each prefix. Days, weeks, months and
 // years are those of a zone; other steps have none.

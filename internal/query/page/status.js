@@ -1,7 +1,7 @@
 // How fresh the numbers are, and what is wrong if something is.
 import { $, away, put, say } from "./dom.js";
 import { ago, apart, moment, sentence } from "./format.js";
-import { ask, clock, unbegun } from "./api.js";
+import { ask, clock, soon, unbegun } from "./api.js";
 import { reconnect } from "./live.js";
 
 export const amber = 5; // seconds; from here on answers have no upper bound
@@ -44,7 +44,8 @@ let cause = "", causeAt = -Infinity;
 async function findCause() {
   if (!state.mayAsk || performance.now() - causeAt < causeFor) return;
   causeAt = performance.now();
-  cause = await ask("v1/streams").then(causeOf, () => "");
+  const without = ({ message }) => (/^NATS/.test(message) ? "NATS is away" : "");
+  cause = await ask("v1/streams", [], soon()).then(causeOf, without);
   draw();
 }
 
@@ -60,37 +61,23 @@ function causeOf({ streams }) {
 // judge returns what to show: a level, a few words for the corner, and a notice if there is something to do.
 function judge() {
   const age = state.asOf === undefined ? undefined : Math.max(0, (clock.now() - state.asOf) / 1000);
-  const whole = state.asOf > 0 ? moment(state.asOf, clock.now()) : "", of = whole && ` · numbers of ${whole}`;
+  const whole = state.asOf > 0 ? moment(state.asOf, clock.now()) : "";
   const known = whole && ` The numbers are the last ones known, whole up to ${whole}.`;
   if (state.status === 403) {
     return { level: "wait", words: "Not for this token", title: "The service refuses.", text: sentence(state.why) };
   }
-  if (state.connection === "lost") {
+  const lost = state.connection === "lost";
+  const trouble = lost ? { status: state.status, detail: state.why } : state.problem;
+  if (trouble) {
     const left = Math.max(0, Math.ceil((state.retryAt - performance.now()) / 1000));
-    const title = unbegun(state.why)
-      ? "Nothing is counted yet."
-      : state.status === 503 ? "No answer from Redis."
-      : state.status ? "The service refuses."
-      : "The live connection is lost.";
-    const detail = state.status ? ` ${sentence(state.why)}` : "";
-    return {
-      level: "red",
-      words: `Not live${of}`,
-      title,
-      text: `${detail}${known} ${left > 0 ? `Next attempt in ${left} s.` : "Trying now…"}`,
-      retry: true,
-    };
-  }
-  if (state.problem) {
-    return {
-      level: "red",
-      words: `Not live${of}`,
-      title: unbegun(state.problem.detail)
-        ? "Nothing is counted yet."
-        : state.problem.status === 503 ? "Redis is away."
-        : "A question is not answered.",
-      text: `${sentence(state.problem.detail)}${known}`,
-    };
+    const [title, why = title.slice(0, -1)] = unbegun(trouble.detail)
+      ? ["Nothing is counted yet.", "nothing counted"]
+      : trouble.status === 503 ? ["Redis is away."]
+      : trouble.status ? ["The service refuses.", "refused"]
+      : ["The live connection is lost.", "no connection"];
+    const next = left > 0 ? ` Next attempt in ${left} s.` : " Trying now…";
+    const text = `${trouble.status ? sentence(trouble.detail) : ""}${known}${lost ? next : ""}`;
+    return { level: "red", words: `Not live · ${why}${whole && ` · numbers of ${whole}`}`, title, text, retry: lost };
   }
   if (age === undefined) return { level: "wait", words: "Connecting…" };
   if (state.asOf <= 0) {
@@ -110,7 +97,7 @@ function judge() {
       words,
       title: "Counting has stopped.",
       text: `${sentence(cause)} Hits stored after ${moment(state.asOf, clock.now())} are not in these numbers. ` +
-        "They count once a worker runs again: see Operate.",
+        "They count once a worker reads on: see Operate.",
     };
   }
   if (state.connection === "asking") {

@@ -16,8 +16,18 @@ const once = 60_000; // how long the period before is kept, at least
 let found = {}, before = {}, why = "", readPeak; // what is known of the subject, or why its sum is not
 let reload, reloadRate;
 
-// subject is the line that the figures are about.
-export const subject = () => (view.lines.length === 1 ? view.lines[0] : sumLine(""));
+// subject is what the figures are about: the line of the chart, or the sum of several. A counter that is in a sum of
+// prefix is not added again.
+export function subject() {
+  if (view.lines.length === 1) return view.lines[0];
+  if (!view.chosen) return sumLine("");
+  const within = (a, b) => a !== b && b.prefix !== undefined && (a.key ?? a.prefix).startsWith(b.prefix);
+  const parts = view.lines.filter((line) => !view.lines.some((other) => within(line, other)));
+  if (parts.length === 1) return parts[0];
+  const names = parts.map(({ name }) => name).join(" + ");
+  return { name: parts.length < 4 ? names : `${parts.length} lines together`, parts };
+}
+const partsOf = (line) => line.parts ?? [line];
 const question = () => JSON.stringify([subject(), view.range, view.from, view.to]);
 
 // start asks for the total, and for the rate if the finest cells are short enough to have one. seePeak has the chart
@@ -28,7 +38,7 @@ export function start({ tiers: [{ cell }] }, seePeak) {
   if (/^([1-9]|10)s$/.test(cell)) reloadRate = repeat(loadRate);
   $("sum-rate").hidden = !reloadRate;
   onChange(() => {
-    if (found.of !== question()) $("sum-peak").hidden = true;
+    if (found.of !== question()) put($("sum-peak").querySelector("b"), "–");
     draw();
     reload();
     reloadRate?.();
@@ -41,6 +51,7 @@ export function start({ tiers: [{ cell }] }, seePeak) {
     readPeak(Number($("sum-peak").dataset.at));
   });
   $("sum-all").addEventListener("click", () => change({ lines: [] }));
+  draw();
 }
 
 async function load() {
@@ -50,7 +61,7 @@ async function load() {
     if (of !== question()) return 0;
     [found, why] = [{ of, now }, ""];
     draw();
-    if (compares(view, span) && !now.stale) await compare(line, span, of);
+    if (compares(view, span) && !now.stale) await compare(line, span, now);
   } catch (error) {
     if (error.status !== 403 && !isTooMuch(error)) return 3; // the notice says what is wrong
     why = error.status === 403 ? sentence(error.message) : "Too many to add up: these are the largest.";
@@ -68,9 +79,9 @@ export function hear(total) {
 }
 
 // compare asks for the period before, seldom.
-async function compare(line, span, of) {
-  const halves = halvesOf(span, Date.parse(found.now.counting_since ?? "") || since);
-  const kept = halves ? Math.max(5000, halves.length / 10) : once;
+async function compare(line, span, now) {
+  const of = question(), halves = halvesOf(span, Date.parse(now.counting_since ?? "") || since, now.asOf);
+  const kept = halves ? 5000 : once;
   if (before.of !== of || performance.now() - before.at > kept) {
     const [total, recent] = await Promise.all([
       totalIn(line, windowBefore(halves ?? span)),
@@ -109,7 +120,8 @@ async function rateOf(span) {
 // rateListed is that of the counters that one answer lists.
 async function rateListed(span) {
   const { top, whole, floor, stale } = await largest(span, mostListed);
-  const sum = top.filter(({ key }) => key.startsWith(subject().prefix)).reduce((n, { total }) => n + total, 0);
+  const within = (name) => ({ key = name, prefix = key }) => name === key && name.startsWith(prefix);
+  const sum = top.filter(({ key }) => partsOf(subject()).some(within(key))).reduce((n, { total }) => n + total, 0);
   return stale || floor === null ? undefined : `${whole ? "" : "≥\u202f"}${perSecond(sum)}`;
 }
 
@@ -123,15 +135,17 @@ export function fallBack(sum) {
 
 // showPeak takes the lines of the chart.
 export function showPeak({ all, step, uniques }) {
-  const line = all.find((one) => sameLine(one, subject()));
-  if (uniques || !line) return;
-  const [at, , most] = line.points.reduce((a, b) => (b[2] > a[2] ? b : a), [0, 0, 0]);
-  $("sum-peak").hidden = most === 0;
+  const parts = partsOf(subject());
+  const lines = all.filter((one) => parts.some((part) => sameLine(one, part)));
+  if (uniques || lines.length < parts.length) return;
+  const add = (i) => lines.reduce((n, { points }) => n + (points[i]?.[2] ?? 0), 0);
+  const [at, , most] = lines[0].points.map(([t, end], i) => [t, end, add(i)])
+    .reduce((a, b) => (b[2] > a[2] ? b : a), [0, 0, 0]);
   $("sum-peak").dataset.at = at;
   put($("sum-peak").querySelector(".label"), `Peak per ${duration(step).replace(/^1 /, "")}`);
   put($("sum-peak").querySelector("b"), brief(most));
-  const today = clock.now() - at < 86400_000;
-  put($("sum-peak").querySelector(".note"), today ? `at ${atMinute(at)}` : moment(at, clock.now()));
+  const when = clock.now() - at < 86400_000 ? `at ${atMinute(at)}` : moment(at, clock.now());
+  put($("sum-peak").querySelector(".note"), most === 0 ? "" : when);
 }
 
 // draw shows what is known.

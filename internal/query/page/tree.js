@@ -10,7 +10,8 @@ export function groupOf(name, parts) {
   return name;
 }
 
-export const hasParts = (name) => groupOf(name, 1) !== name;
+export const partsOf = (name) => 1 + name.slice(1).replace(/[^./]/g, "").length;
+export const hasParts = (name) => partsOf(name) > 1;
 
 export const none = { total: 0, lower: 0, upper: 0 };
 const plus = (a, b) => (a === null || b === null ? null : a + b);

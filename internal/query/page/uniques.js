@@ -9,10 +9,14 @@ import { view, onChange } from "./view.js";
 
 const mostAsked = 60; // counters in one question: each costs Redis a union for every cell of the range
 let reach = 0; // how far back the tiers go, in milliseconds
+let of = ""; // what found is of
 let found = new Map(), heard = () => {}, keysOfRows = () => [];
 
 // visitorsOf is what is known of a counter: {text, title}.
 export const visitorsOf = (key) => found.get(key);
+
+// hasUniques reports whether a counter has some. Without a worker, every counter may have more.
+export const hasUniques = ({ lower, upper }) => (upper ?? lower) > 0;
 
 // start takes the answer of /v1/about, which counters the table shows, and what is to be drawn again.
 export function start(about, rows, draw) {
@@ -36,9 +40,10 @@ async function load() {
   try {
     const { uniques } = await post("v1/uniques", { keys, ...time });
     if (asked !== now()) return 0;
-    show(uniques.filter(({ upper }) => upper !== 0));
+    show(uniques.filter(hasUniques));
+    of = asked;
   } catch {
-    show([]); // the totals say what is wrong
+    if (of !== asked) show([]); // else they stay: the totals say what is wrong
   }
   return span.to === null ? 10 : 60;
 }
