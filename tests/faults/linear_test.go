@@ -402,8 +402,8 @@ func rewriteFile(t *testing.T, redis *stack.RedisServer) {
 	})
 }
 
-// check returns what Porcupine says of the keys' histories: Unknown only if it finds no order of any of them in
-// a minute each. On a busy machine many requests are under way at once, and may have any order.
+// check returns what Porcupine says of the keys' histories: Unknown only if it judges none of them within a
+// minute each. On a busy machine many requests are under way at once, and may have any order.
 func (c *linearClients) check() porcupine.CheckResult {
 	model, byKey := c.limit.model(), map[int][]porcupine.Operation{}
 	for _, o := range c.history {
