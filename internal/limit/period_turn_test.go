@@ -71,9 +71,14 @@ func turnModel(turn time.Time) porcupine.Model {
 // all before midnight come first and no hits of theirs count after it.
 func TestTakesOverATurnAreLinearizable(t *testing.T) {
 	t.Parallel()
-	client := stack.Redis(t, stack.RedisArgs("--appendonly", "no")).Client()
-	for before, after, round := 0, 0, 0; before == 0 || after == 0; round++ { // a slow machine may need another one
-		before, after = takeOverATurn(t, client, fmt.Sprint("k", round))
+	for name, url := range map[string]string{"server": stack.Redis(t).URL(), "cluster": stack.Cluster(t, 0).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := stack.ProgramClient(t, url)
+			for before, after, round := 0, 0, 0; before == 0 || after == 0; round++ { // a slow machine needs another one
+				before, after = takeOverATurn(t, client, fmt.Sprint("k", round))
+			}
+		})
 	}
 }
 
