@@ -68,10 +68,7 @@ func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take
 	}
 	token := access.From(r.Context())
 	if name := r.PathValue("limit"); name != "" {
-		if err := token.CheckLimit(name); err != nil {
-			return nil, err
-		}
-		lim, err := l.lookup(name, "limit")
+		lim, err := l.lookup(token, name, "limit")
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +94,8 @@ func (l *limits) authzTakes(r *http.Request, proxies web.Networks) ([]limit.Take
 func (l *limits) authzLimits(token *access.Token, params url.Values) ([]*limitfile.Limit, error) {
 	names := params["limit"]
 	if len(names) == 0 {
-		lim, err := l.chooseLimit(&takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}, "")
+		own := &takeItem{Window: params.Get("window"), Max: api.Number(params.Get("max"))}
+		lim, err := l.chooseLimit(token, own, "")
 		return []*limitfile.Limit{lim}, err
 	}
 	if len(names) > MaxTakes {
@@ -108,11 +106,8 @@ func (l *limits) authzLimits(token *access.Token, params url.Values) ([]*limitfi
 		if slices.Contains(names[:i], name) {
 			return nil, web.BadInput("limit", "%s is listed twice", web.Excerpt(name))
 		}
-		err := token.CheckLimit(name)
-		if err != nil {
-			return nil, err
-		}
-		out[i], err = l.chooseLimit(&takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"),
+		var err error
+		out[i], err = l.chooseLimit(token, &takeItem{Subject: Subject{Limit: name}, Window: params.Get("window"),
 			Max: api.Number(params.Get("max"))}, "")
 		if err != nil {
 			return nil, err

@@ -57,10 +57,7 @@ type takeItem struct {
 // parseTake checks an item and returns its take. prefix comes before the names of its fields in errors.
 func (l *limits) parseTake(ctx context.Context, item *takeItem, prefix string) (limit.Take, error) {
 	token := access.From(ctx)
-	if err := token.CheckLimit(item.Limit); err != nil {
-		return limit.Take{}, err
-	}
-	lim, err := l.chooseLimit(item, prefix)
+	lim, err := l.chooseLimit(token, item, prefix)
 	if err != nil {
 		return limit.Take{}, err
 	}
@@ -179,7 +176,7 @@ func (i *Subject) values() (out []field) {
 }
 
 // chooseLimit returns the named limit, or the one of the numbers if the settings allow them.
-func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, error) {
+func (l *limits) chooseLimit(token *access.Token, item *takeItem, prefix string) (*limitfile.Limit, error) {
 	given := ""
 	if i := slices.IndexFunc(item.numbers(), field.isGiven); i >= 0 {
 		given = item.numbers()[i].name
@@ -191,9 +188,9 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 	case item.Limit != "" && (given == "window" || given == "policy"):
 		return nil, web.BadInput(prefix+given, "not together with limit, which has its own")
 	case item.Limit != "" && given != "":
-		return l.lookupOwn(item, prefix, given)
+		return l.lookupOwn(token, item, prefix, given)
 	case item.Limit != "":
-		return l.lookup(item.Limit, prefix+"limit")
+		return l.lookup(token, item.Limit, prefix+"limit")
 	case item.Starts != "":
 		return nil, web.BadInput(prefix+"starts", "only under a limit of QUERY_LIMITS_FILE that has at_most")
 	case given == "":
@@ -222,8 +219,8 @@ func (l *limits) chooseLimit(item *takeItem, prefix string) (*limitfile.Limit, e
 }
 
 // lookupOwn returns the named limit with the item's own max and day, if the limit allows that.
-func (l *limits) lookupOwn(item *takeItem, prefix, given string) (*limitfile.Limit, error) {
-	lim, err := l.lookup(item.Limit, prefix+"limit")
+func (l *limits) lookupOwn(token *access.Token, item *takeItem, prefix, given string) (*limitfile.Limit, error) {
+	lim, err := l.lookup(token, item.Limit, prefix+"limit")
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/platform/setting"
 	"tallyroll/internal/web"
+	"tallyroll/internal/web/access"
 )
 
 // limits are the named limits, and which takes are counted.
@@ -72,8 +73,12 @@ func (l *limits) servesTakes() (takes, withoutRedis bool) {
 // maxNamesListed bounds the limits in the error about an unknown one.
 const maxNamesListed = 20
 
-// lookup returns a named limit. param is its name in the request.
-func (l *limits) lookup(name, param string) (*limitfile.Limit, error) {
+// lookup returns a named limit that the token is about, and tells it of no other. param is its name in the
+// request.
+func (l *limits) lookup(token *access.Token, name, param string) (*limitfile.Limit, error) {
+	if err := token.CheckLimit(name); err != nil {
+		return nil, err
+	}
 	set := l.named.Load()
 	if found := set[name]; found != nil {
 		return found, nil

@@ -20,10 +20,10 @@ func TestReloadedLimitsReplaceThoseBefore(t *testing.T) {
 	t.Parallel()
 	l, rewrite := limitsIn(t, "limits:\n  - {name: login, window: 1m, max: 5}\n")
 	rewrite("limits:\n  - {name: new, window: 1m, max: 1}\n")
-	_, err := l.lookup("new", "limit")
+	_, err := l.lookup(nil, "new", "limit")
 	require.NoError(t, err)
 	require.Contains(t, *l.usages.Load(), "new")
-	_, err = l.lookup("login", "limit")
+	_, err = l.lookup(nil, "login", "limit")
 	require.Error(t, err)
 	require.NotContains(t, *l.usages.Load(), "login")
 }
@@ -59,7 +59,7 @@ func TestUnknownLimitListsAFewThatAreKnown(t *testing.T) {
 		fmt.Fprintf(&file, "  - {name: limit-%02d, window: 1m, max: 1}\n", i)
 	}
 	rewrite(file.String())
-	_, err := l.lookup("x", "limit")
+	_, err := l.lookup(nil, "x", "limit")
 	if err == nil || !strings.Contains(err.Error(), "limit-00, limit-01") || strings.Contains(err.Error(), "limit-20") || !strings.Contains(err.Error(), "and 5 more") {
 		t.Errorf("the error says %v", err)
 	}

@@ -53,7 +53,7 @@ func (s *Service) findLimits(_ context.Context, part string, p *limitsParams) (L
 	}
 	for _, name := range p.Name {
 		var err error
-		if set[name], err = s.limits.lookup(name, "name"); err != nil {
+		if set[name], err = s.limits.lookup(nil, name, "name"); err != nil {
 			return LimitsAnswer{}, web.InputProblem(err, part)
 		}
 	}
