@@ -48,14 +48,14 @@ func TestEachCauseHasOnePage(t *testing.T) {
 		"both workers are dead": {
 			breaks: func(w *watched) { w.programs["ingest-1"].Kill(); w.programs["ingest-2"].Kill() },
 			until: func(w *watched) bool {
-				return w.last("tallyroll_stream_owned", "query") == 0 && w.last("tallyroll_as_of_age_seconds", "query") > 10
+				return w.last("tallyroll_stream_owned", "query") == 0 && w.last("tallyroll_as_of_age_seconds", "query") > stuck && w.watches()
 			},
 			pages: []string{"TallyrollNoWorker"},
 		},
 		"Redis hangs": {
 			breaks: func(w *watched) { w.redis.Pause() },
 			until: func(w *watched) bool {
-				return w.last("tallyroll_query_redis_up", "query") == 0 && w.last("tallyroll_as_of_age_seconds", "query") > 15
+				return w.last("tallyroll_query_redis_up", "query") == 0 && w.last("tallyroll_as_of_age_seconds", "query") > stuck && !w.watches()
 			},
 			pages: []string{"TallyrollRedisAway"},
 		},
@@ -68,7 +68,7 @@ func TestEachCauseHasOnePage(t *testing.T) {
 		},
 		"Redis is full": {
 			breaks: func(w *watched) { w.fillRedis() },
-			until:  func(w *watched) bool { return w.last("tallyroll_as_of_age_seconds", "query") > 10 },
+			until:  func(w *watched) bool { return w.last("tallyroll_as_of_age_seconds", "query") > stuck && w.watches() },
 			pages:  []string{"TallyrollAnswersOld"},
 			mails:  []string{"TallyrollRedisMemory"},
 		},
@@ -158,8 +158,11 @@ func (w *watched) scrapeUntil(what string, cond func() bool) {
 	})
 }
 
-// steady is the number of rounds from which the future is read.
-const steady = 5
+// The future is read from that number of rounds. An age above so many seconds grows on.
+const (
+	steady = 5
+	stuck  = 10
+)
 
 // scrape adds a round, at least a second after the previous one, and sends a hit.
 func (w *watched) scrape() {
@@ -284,7 +287,12 @@ func (w *watched) last(metric string, instances ...string) float64 {
 // isWell reports whether hits are counted as they come, so that no age grows from round to round.
 func (w *watched) isWell() bool {
 	age := w.last("tallyroll_as_of_age_seconds", "query")
-	return w.last("tallyroll_stream_owned", "query") == 1 && age >= 0 && age < 3 // less than a clock adds in steady rounds
+	return w.last("tallyroll_stream_owned", "query") == 1 && age >= 0 && age < 3 && w.watches()
+}
+
+// watches reports whether watch has evaluated its rules just now.
+func (w *watched) watches() bool {
+	return w.last("tallyroll_watch_last_evaluation_timestamp_seconds", "watch") > time.Since(w.began).Seconds()-3
 }
 
 func (w *watched) fillRedis() {
@@ -303,8 +311,11 @@ func (w *watched) fillNATS() {
 	}
 }
 
+// anyKind is the end of a metric's name, which says what goes on.
+var anyKind = regexp.MustCompile(`_(total|count|timestamp_seconds|seconds)\{`)
+
 // values are those of a series per second, as promtool reads them: the rounds, and then an hour in which
-// counters, clocks and ages go on as in the last rounds, and all else stays.
+// counters and clocks go on as in the last rounds, an age that is stuck grows, and all else stays.
 func (w *watched) values(name string, rounds map[int]float64) string {
 	var out strings.Builder
 	for round := range w.rounds {
@@ -330,13 +341,17 @@ func (w *watched) values(name string, rounds map[int]float64) string {
 		fmt.Fprintf(&out, "_x%d", lastingHour)
 		return out.String()
 	}
-	slope := 0.0
-	if first, ok := rounds[w.rounds-steady]; ok {
-		slope = (end - first) / float64(w.seconds[w.rounds-1]-w.seconds[w.rounds-steady])
+	slope, first := 0.0, end
+	if value, ok := rounds[w.rounds-steady]; ok {
+		first = value
 	}
-	if !regexp.MustCompile(`^\w+_(total|count)\{`).MatchString(name) {
-		clock := slope > 0.8 && regexp.MustCompile(`^\w+_seconds\{`).MatchString(name)
-		slope = map[bool]float64{true: 1}[clock]
+	switch anyKind.FindString(name) {
+	case "_total{", "_count{":
+		slope = (end - first) / float64(w.seconds[w.rounds-1]-w.seconds[w.rounds-steady])
+	case "_timestamp_seconds{":
+		slope = map[bool]float64{true: 1}[end > first]
+	case "_seconds{":
+		slope = map[bool]float64{true: 1}[end > stuck]
 	}
 	fmt.Fprintf(&out, "%v+%vx%d", end, slope, lastingHour)
 	return out.String()
