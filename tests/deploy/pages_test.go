@@ -113,8 +113,8 @@ type watched struct {
 	redis    *stack.RedisServer
 	programs map[string]*stack.Service
 	rounds   int
-	seconds  []int                      // of each round, since the first
-	began    time.Time                  //
+	seconds  []int // of each round, since the first
+	began    time.Time
 	series   map[string]map[int]float64 // by series with labels, and round
 	refused  int                        // hits that collect did not accept
 	needed   *regexp.Regexp             // the metrics that alerts ask for
