@@ -14,6 +14,7 @@ import (
 	"tallyroll/internal/limit/limitfile"
 	"tallyroll/internal/watch/form"
 	"tallyroll/internal/window"
+	"tallyroll/internal/window/read"
 	"tallyroll/tests/schema"
 	"tallyroll/tests/stack"
 )
@@ -152,4 +153,26 @@ func TestRuleOfEachCounterIsUnknownIfOneMayBeMissing(t *testing.T) {
 	m.useRuleSet(parseWithLimit(t, "http://127.0.0.1:1", strings.Replace(rules, "shop.", "blog.", 1), " []"))
 	const gone = "the rule, or this key of it, is not in WATCH_FILE any more"
 	awaitStates(t, js, "ok, shop.a resolved "+gone+", shop.b resolved, shop.c resolved "+gone)
+}
+
+// A key whose counter has no room has no state of its own. Then the rule is unknown, and says why.
+func TestKeysOfALimitWithoutRoomMakeItUnknown(t *testing.T) {
+	t.Parallel()
+	limits := fmt.Sprintf(proOf, 100)
+	for prefix, reason := range map[string]string{
+		"nearly.pro.": "counters of some keys have no room: their hits are on nearly.pro.~other.0 (INGEST_MAX_NAMES)",
+		"nearly.":     "counters of some keys have no room: their hits are on nearly.~other.0 (INGEST_MAX_NAMES)",
+		"nearly.free": "",
+	} {
+		store := newStore(t)
+		store.Bounds = window.NameBounds{{Prefix: prefix, Max: 1}}
+		newCommits(t, store)(time.Now(), 1, "nearly.pro.a", "nearly.pro.b", "nearly.free.c", "nearly.free.d")
+		c := newCounters(map[string]int64{"nearly.pro.a": 90})
+		q := querier{read.NewReader(store), fakeLimiter{c}, 10}
+		set := parseWithLimit(t, "http://127.0.0.1:1", nearlyUsed, limits)
+		current, err := q.query(t.Context(), set.Rules, func(*Rule) []string { return nil })
+		require.NoError(t, err)
+		require.Equal(t, "nearly.pro.", *set.Rules[0].Prefix)
+		require.Equal(t, reason, current.results[0].Reason, prefix)
+	}
 }

@@ -275,6 +275,11 @@ func (q *querier) fetchAbove(ctx context.Context, bounds func() (read.Top, error
 		return counterList{}, err
 	}
 	out := newCounterList(top)
+	for _, counter := range top.Overflows {
+		if strings.HasPrefix(counter, prefix) || window.OverflowsTo(prefix, counter) {
+			out.overflows = append(out.overflows, counter)
+		}
+	}
 	for _, c := range top.Counters {
 		if c.Upper <= above || !strings.HasPrefix(c.Counter, prefix) {
 			continue
@@ -482,10 +487,24 @@ func (s *answerSet) evaluateRule(r *Rule, l *counterList, activeKeys func(*Rule)
 func (s *answerSet) evaluateAllKeys(r *Rule, l *counterList) Result {
 	out := Result{Rule: r, At: s.at, AsOf: min(s.asOf, l.asOf), Verdict: DoesNotHold}
 	span, _ := r.Window.At(s.at) // one up to now is never empty
-	if out.Reason = cmp.Or(l.cover(span, out.AsOf).unknownReason(), l.incomplete); out.Reason != "" {
+	out.Reason = cmp.Or(l.cover(span, out.AsOf).unknownReason(), l.incomplete, s.hiddenKeys(r, l))
+	if out.Reason != "" {
 		out.Verdict = Undecided
 	}
 	return out
+}
+
+// hiddenKeys returns why a limit may have keys above the threshold that no counter names; empty: it has none.
+func (s *answerSet) hiddenKeys(r *Rule, l *counterList) string {
+	if r.Limit == nil {
+		return ""
+	}
+	for _, counter := range l.overflows {
+		if s.answers[r.questions(counter)[0]].Upper > 0 {
+			return fmt.Sprintf("counters of some keys have no room: their hits are on %s (INGEST_MAX_NAMES)", counter)
+		}
+	}
+	return ""
 }
 
 // cover returns figures without hits that are as fresh and complete as the list.

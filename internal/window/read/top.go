@@ -26,6 +26,8 @@ type Top struct {
 	// for.
 	Floor    int64
 	Counters []TopCounter // by total, the largest first; then by name
+	// Overflows are the overflow counters that may have hits of any counter.
+	Overflows []string
 }
 
 // TopCounter is a counter and Reader.Answer's answer about it.
@@ -55,7 +57,8 @@ func (s Survey) bounds(ctx context.Context, span window.Span) (Top, window.Plan,
 	}
 	candidates, floor, whole, err := s.listCandidates(ctx, plans[0])
 	return Top{AsOf: s.asOf(), Range: plans[0].Range, Complete: whole && s.complete(plans[0]),
-		CountingSince: s.countingSince(), Floor: floor}, plans[0], candidates, err
+			CountingSince: s.countingSince(), Floor: floor, Overflows: s.dir.OverflowsUnder("", plans[0].Range.From)},
+		plans[0], candidates, err
 }
 
 type candidate struct {
@@ -104,17 +107,17 @@ func (s Survey) top(ctx context.Context, span window.Span, limit int, prefixes [
 	if len(candidates) > 0 {
 		out.Floor = max(out.Floor, candidates[0].bound)
 	}
-	overflow, err := s.mostOverflow(ctx, span, out.Range.From)
+	overflow, err := s.mostOverflow(ctx, span, out.Overflows)
 	out.Floor = window.AddCounts(out.Floor, overflow)
 	return out, err
 }
 
-// mostOverflow returns the most hits that one overflow counter has in a span, which begins at from (Unix
-// milliseconds): a counter may have these, too. The span may end now: an end that has just passed needs other
-// hashes a moment later, and the answer would always be stale.
-func (s Survey) mostOverflow(ctx context.Context, span window.Span, from int64) (most int64, err error) {
+// mostOverflow returns the most hits that one of the overflow counters has in a span: a counter may have
+// these, too. The span may end now: an end that has just passed needs other hashes a moment later, and the
+// answer would always be stale.
+func (s Survey) mostOverflow(ctx context.Context, span window.Span, overflows []string) (most int64, err error) {
 	var questions []window.Question
-	for _, counter := range s.dir.OverflowsUnder("", from) {
+	for _, counter := range overflows {
 		questions = append(questions, window.Question{Counter: counter, Span: span, Part: true})
 	}
 	if len(questions) == 0 {
