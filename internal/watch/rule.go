@@ -56,6 +56,14 @@ func (r *Rule) kindOfKey() string {
 	return ""
 }
 
+// limitName returns the name of the limit that the rule is about; empty: it is about counters.
+func (r *Rule) limitName() string {
+	if r.Limit == nil {
+		return ""
+	}
+	return r.Limit.Name
+}
+
 // key returns the key of the rule's own state, which is empty if the rule has many keys.
 func (r *Rule) key() string {
 	switch {

@@ -56,8 +56,8 @@ func (r Record) advance(result Result) (out Record, changed bool) {
 	text, zone := result.Rule.window()
 	out = Record{
 		KeyState: history.KeyState{Rule: result.Rule.Name, Key: result.Key, Of: result.Rule.kindOfKey(),
-			Window: text, TZ: zone, Condition: result.Rule.Condition.String(), At: toTime(result.At),
-			Reason: result.Reason},
+			Limit: result.Rule.limitName(), Window: text, TZ: zone, Condition: result.Rule.Condition.String(),
+			At: toTime(result.At), Reason: result.Reason},
 		Since: toTime(result.At), FiredAt: r.FiredAt, Open: r.Open && !r.Gone, To: result.Rule.To, Notified: r.Notified,
 		Many: result.Rule.hasManyKeys() && result.Key != "",
 	}

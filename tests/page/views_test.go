@@ -333,7 +333,29 @@ func TestAlertsView(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
-// All views ask for a token, say if it is refused, and keep the right one for the tab.
+// A group has its total now, of those with the rule's prefix. What is used of a limit is no counter's hits,
+// so it has neither total nor chart here, and the page says why.
+func TestAlertsOfGroupsAndLimits(t *testing.T) {
+	limits := write(t, "limits:\n- {name: pro, window: 1h, max: 10, count: {nearly: 'nearly.{limit}.{key}', at: 50%}}\n")
+	s := start(t, "QUERY_LIMITS_FILE="+limits)
+	s.hit("shop.cart.eu", "shop.cart.us", "shop.cartoon.x", "a")
+	s.take(`{"limit":"pro","key":"alice","n":9}`)
+	stack.Watch(t, s.nats, s.redis, write(t, `targets: {bus: {nats: tallyroll.alert}}
+rules:
+- {name: groups, prefix: shop.cart, group: 2, window: 1h, above: 0, to: [bus]}
+- {name: used, limit: pro, above: 50%, to: [bus]}
+`), "WATCH_LIMITS_FILE="+limits)
+	b := open(t, s.query.URL()+"/?view=alerts", desktop)
+	row := func(key string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("#alerts-rows tr")].find((row) => row.innerText.includes(%q))`, key)
+	}
+	b.until("the totals of groups", row("shop.cart above")+`?.lastElementChild.textContent === "2" && `+row("shop.cartoon")+`?.lastElementChild.textContent === "1"`)
+	b.until("what is used of the limit, and no hits of its counter", row("nearly.pro.alice")+`?.children[4].textContent.startsWith("9") && `+row("nearly.pro.alice")+`.lastElementChild.textContent === ""`)
+	eval[bool](b, `(`+row("nearly.pro.alice")+`.querySelector("button").click(), true)`)
+	b.until("why it has no chart", `/^No chart: the limit pro says what is used now/.test(document.getElementById("alert-note").textContent)`)
+	b.clean(s.query.URL())
+}
+
 // Between two steps of the chart of a rule, a window can have more hits than those that end with the steps.
 func TestChartOfARuleMissesNoPeak(t *testing.T) {
 	s := start(t)
@@ -367,6 +389,7 @@ func TestBarOfARuleShowsNothingUnknown(t *testing.T) {
 	b.clean(s.query.URL())
 }
 
+// All views ask for a token, say if it is refused, and keep the right one for the tab.
 func typeTokens(t *testing.T, s *system) {
 	for view, shown := range map[string]string{
 		"key=a":        hits("a") + ` === "1"`,

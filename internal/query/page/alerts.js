@@ -5,6 +5,7 @@ import { ask, askOrLast, clock, post } from "./api.js";
 import { describe, gapOf, inLine } from "./figure.js";
 import { drawPages, keep, needsNATS, snippet, words } from "./pieces.js";
 import { drawRule, levels, timeline } from "./rule.js";
+import { partsOf } from "./tree.js";
 
 // changes of a page; states whose total now is read; seconds without an evaluation that are too many
 const listed = 20, mostNow = 50, stale = 10;
@@ -195,31 +196,46 @@ function drawStates(states) {
 }
 
 // readNow shows the total of the first states' keys now, because the one that a state has is of the moment
-// when it began. It asks once for all counters of a window. For a group, no one question asks.
+// when it began. It asks once for all counters of a window, and once for all groups of a rule.
 async function readNow(states) {
   // others may stand there when the answers come
   const cells = [...$("alerts-rows").children].map((row) => row.lastElementChild);
-  const asked = states.slice(0, mostNow).filter(({ key, of, condition }) => condition && key !== "" && of !== "group");
-  const counters = Object.values(Object.groupBy(asked.filter(({ of }) => !of), ({ window, tz }) => `${window} ${tz}`));
+  const asked = states.slice(0, mostNow).filter(({ key, limit, condition }) => condition && key !== "" && !limit);
+  const together = (of, by) => Object.values(Object.groupBy(asked.filter((s) => s.of === of), by));
+  const totals = async ({ window, tz }, params) =>
+    (await ask("v1/total", [...params, ["window", window], ...(tz ? [["tz", tz]] : [])])).totals;
   const answers = await Promise.allSettled([ // if a token may not ask, cells stay empty
-    ...counters.map(async (of) => {
+    ...together(undefined, ({ window, tz }) => `${window} ${tz}`).map(async (of) => {
       const [{ window, tz }] = of;
       const question = { keys: [...new Set(of.map(({ key }) => key))], windows: [window], tz };
       return (await post("v1/total", question)).totals.map((t) => ({ ...t, tz }));
     }),
-    ...asked.filter(({ of }) => of).map(async ({ key, window, tz }) => (await ask(
-      "v1/total",
-      [["prefix", key], ["window", window], ...(tz ? [["tz", tz]] : [])],
-    )).totals.map((t) => ({ ...t, key, tz, of: "prefix" }))),
+    ...together("prefix", idOf).map(async ([s]) =>
+      (await totals(s, [["prefix", s.key]])).map((t) => ({ ...t, key: s.key, tz: s.tz, of: "prefix" }))),
+    ...together("group", ({ rule }) => rule).map(async (of) => {
+      const [s] = of, params = [["prefix", beginning(of.map(({ key }) => key))], ["group", partsOf(s.key)]];
+      const [all] = await totals(s, params);
+      return all.groups.map((g) => ({ ...all, ...g, key: g.group, tz: s.tz, of: "group" }));
+    }),
   ]);
-  const totals = answers.flatMap(({ value }) => value ?? []);
+  const found = answers.flatMap(({ value }) => value ?? []);
   states.forEach((s, i) => {
-    const total = totals.find(({ key, of, window, tz }) =>
+    const total = found.find(({ key, of, window, tz }) =>
       key === s.key && of === s.of && window === s.window && tz === s.tz);
     if (!total) return;
     put(cells[i], inLine(total));
     cells[i].title = describe(total, gapOf(total)).sentences.join(" ");
   });
+}
+
+// beginning is what names have in common.
+function beginning([first, ...others]) {
+  let text = Array.from(first);
+  for (const other of others) {
+    const letters = Array.from(other), end = text.findIndex((letter, i) => letter !== letters[i]);
+    if (end >= 0) text = text.slice(0, end);
+  }
+  return text.join("");
 }
 
 function drawChanges({ changes, next }) {

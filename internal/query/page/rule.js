@@ -40,9 +40,10 @@ export function timeline({ state, since }, changes, known, now) {
 }
 
 // lineOf is the question about a rule's hits, or why it cannot be asked.
-function lineOf({ key, of, condition }) {
+function lineOf({ key, of, condition, limit }) {
   if (key === "" && of !== "all") return "No chart: this state is about all keys of the rule. Choose one of its keys.";
   if (!condition) return "No chart: the rule has no condition here.";
+  if (limit) return `No chart: the limit ${apart(limit)} says what is used now, and nothing what was used before.`;
   return of ? { prefix: key, group: of === "group" } : { key };
 }
 

@@ -38,8 +38,9 @@ type KeyState struct {
 	Upper  window.Bound `json:"upper" nullable:"true" doc:"There were at most this many; null if it is unknown." example:"133"`
 	Window string       `json:"window" doc:"The rule's window." example:"5m"`
 	TZ     string       `json:"tz,omitempty" doc:"The time zone of the windows today, yesterday, week, month and year; absent: UTC." example:"Europe/Berlin"`
-	// Of and Condition are missing in records of earlier versions.
+	// Of, Limit and Condition are missing in records of earlier versions.
 	Of        string     `json:"of,omitempty" enum:"prefix,group,all" doc:"What key is, if it is not a counter: the prefix of a sum, a group of counters, or empty for the sum of all hits." example:"prefix"`
+	Limit     string     `json:"limit,omitempty" doc:"The limit of which the numbers say how much a key has used; absent: they are hits." example:"plan-pro"`
 	Condition string     `json:"condition,omitempty" doc:"What must hold for the rule to fire: above or below a number of hits, or change by a percentage; and surely if it must hold for every value within the bounds." example:"above 100"`
 	AsOf      *time.Time `json:"as_of" doc:"Every hit stored before this moment was in the numbers; null if they could not be read." example:"2026-11-21T10:00:00.2Z"`
 	At        time.Time  `json:"at" doc:"When the rule was evaluated, by Redis's clock." example:"2026-11-21T10:00:00.4Z"`
