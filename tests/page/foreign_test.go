@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,4 +122,34 @@ func TestReboundPageReadsNothing(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
+}
+
+// With QUERY_FRAME_ANCESTORS, pages of that origin show the page in a frame, and it asks its questions there.
+// Those of other origins show nothing of it.
+func TestPageInAFrame(t *testing.T) {
+	chromium(t)
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(w, `<!doctype html><title>a shop</title><iframe src="%s/?key=a" width="800" height="600"></iframe>`, r.FormValue("of"))
+	}))
+	t.Cleanup(shop.Close)
+	s := start(t, "QUERY_FRAME_ANCESTORS="+shop.URL)
+	s.hit("a")
+	open := func(host string) *tab {
+		return open(t, strings.Replace(shop.URL, "127.0.0.1", host, 1)+"/?of="+url.QueryEscape(s.query.URL()), desktop)
+	}
+	b := open("127.0.0.1")
+	stack.Eventually(t, "the page to ask from its frame", func() (bool, string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.ContainsFunc(b.requests, func(url string) bool { return strings.HasPrefix(url, s.query.URL()+"/v1/") }), fmt.Sprint(b.requests, b.errors)
+	})
+	other := open("evil.example")
+	stack.Eventually(t, "the browser to refuse", func() (bool, string) {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		return strings.Contains(fmt.Sprint(other.errors), "frame-ancestors "+shop.URL), fmt.Sprint(other.requests, other.errors)
+	})
+	require.NotContains(t, fmt.Sprint(b.errors), "frame-ancestors")
+	require.Zero(t, other.asks("/v1/"), "what the page asks in a frame that is refused")
 }
