@@ -344,12 +344,15 @@ func TestAlertsOfGroupsAndLimits(t *testing.T) {
 rules:
 - {name: groups, prefix: shop.cart, group: 2, window: 1h, above: 0, to: [bus]}
 - {name: used, limit: pro, above: 50%, to: [bus]}
+- {name: silence, all: true, window: 1h, below: 1, to: [bus]}
 `), "WATCH_LIMITS_FILE="+limits)
 	b := open(t, s.query.URL()+"/?view=alerts", desktop)
 	row := func(key string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll("#alerts-rows tr")].find((row) => row.innerText.includes(%q))`, key)
 	}
 	b.until("the totals of groups", row("shop.cart above")+`?.lastElementChild.textContent === "2" && `+row("shop.cartoon")+`?.lastElementChild.textContent === "1"`)
+	b.until("the sum of all hits", row("all hits below")+`?.lastElementChild.textContent === "4"`)
+	b.until("no number of a rule as a whole", row("all keys above")+`?.children[4].textContent === ""`)
 	b.until("what is used of the limit, and no hits of its counter", row("nearly.pro.alice")+`?.children[4].textContent.startsWith("9") && `+row("nearly.pro.alice")+`.lastElementChild.textContent === ""`)
 	eval[bool](b, `(`+row("nearly.pro.alice")+`.querySelector("button").click(), true)`)
 	b.until("why it has no chart", `/^No chart: the limit pro says what is used now/.test(document.getElementById("alert-note").textContent)`)

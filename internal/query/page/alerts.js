@@ -147,6 +147,8 @@ function turn(to, through) {
   again();
 }
 
+// isOfRule reports whether a state is about all keys of a rule, and so about no one number.
+const isOfRule = ({ key, of }) => key === "" && of !== "all";
 const hits = (s) => (s.total === null ? "unknown" : number(s.total));
 const bounds = (s) => (s.total === null ? "it could not be read" : describe(s).note);
 const keyOf = ({ key, of }, write = apart) => key !== "" ? write(key) : of === "all" ? "all hits" : "all keys";
@@ -186,9 +188,8 @@ function drawStates(states) {
     el("td", { "data-name": "Since", title: inFull(Date.parse(s.since)) }, moment(Date.parse(s.since), clock.now())),
     el(
       "td",
-      { class: "number", "data-name": "Hits then", title: `${bounds(s)}, when the state began` },
-      hits(s),
-      el("span", { class: "under" }, `in ${spoken(s.window)}`),
+      { class: "number", "data-name": "Hits then", title: isOfRule(s) ? "" : `${bounds(s)}, when the state began` },
+      ...(isOfRule(s) ? [] : [hits(s), el("span", { class: "under" }, `in ${spoken(s.window)}`)]),
     ),
     el("td", { class: "number", "data-name": "Now" }))));
   $("alerts-table").hidden = states.length === 0;
@@ -200,7 +201,7 @@ function drawStates(states) {
 async function readNow(states) {
   // others may stand there when the answers come
   const cells = [...$("alerts-rows").children].map((row) => row.lastElementChild);
-  const asked = states.slice(0, mostNow).filter(({ key, limit, condition }) => condition && key !== "" && !limit);
+  const asked = states.slice(0, mostNow).filter((s) => s.condition && !s.limit && !isOfRule(s));
   const together = (of, by) => Object.values(Object.groupBy(asked.filter((s) => s.of === of), by));
   const totals = async ({ window, tz }, params) =>
     (await ask("v1/total", [...params, ["window", window], ...(tz ? [["tz", tz]] : [])])).totals;
@@ -210,8 +211,8 @@ async function readNow(states) {
       const question = { keys: [...new Set(of.map(({ key }) => key))], windows: [window], tz };
       return (await post("v1/total", question)).totals.map((t) => ({ ...t, tz }));
     }),
-    ...together("prefix", idOf).map(async ([s]) =>
-      (await totals(s, [["prefix", s.key]])).map((t) => ({ ...t, key: s.key, tz: s.tz, of: "prefix" }))),
+    ...[...together("prefix", idOf), ...together("all", idOf)].map(async ([s]) =>
+      (await totals(s, [["prefix", s.key]])).map((t) => ({ ...t, key: s.key, tz: s.tz, of: s.of }))),
     ...together("group", ({ rule }) => rule).map(async (of) => {
       const [s] = of, params = [["prefix", beginning(of.map(({ key }) => key))], ["group", partsOf(s.key)]];
       const [all] = await totals(s, params);
@@ -253,7 +254,7 @@ function drawChanges({ changes, next }) {
       el(
         "span",
         { class: "under" },
-        c.reason ?? `${hits(c)} in ${spoken(c.window)}, ${bounds(c)}`,
+        c.reason ?? (isOfRule(c) ? "every key is known" : `${hits(c)} in ${spoken(c.window)}, ${bounds(c)}`),
         c.quiet ? "; no target was notified" : null,
         ...(c.given_up ?? []).map((g) => `; given up for ${g.target}: ${g.reason}`),
       ),

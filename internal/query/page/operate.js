@@ -28,7 +28,8 @@ async function load() {
   namespace = about.value ?? namespace;
   $("operate-parts").hidden = false;
   const errors = [fleet, refused].flatMap(({ reason: error, value }) => error ?? value.stale ?? []);
-  showTrouble([...new Set(errors.map(({ message }) => message).concat(fleet.value?.redis ?? []))]);
+  const redisAway = fleet.value?.stale ? [] : fleet.value?.redis ?? []; // an old answer knows nothing of now
+  showTrouble([...new Set(errors.map(({ message }) => message).concat(redisAway))]);
   if (fleet.value) {
     const { as_of: asOf, redis, stale } = fleet.value, at = moment(Date.parse(asOf), clock.now());
     const without = redis ? ", without Redis: waiting is counted from its last answer" : "";
@@ -48,7 +49,7 @@ const grey = (id, stale) => $(id).classList.toggle("stale", Boolean(stale));
 
 function showTrouble(texts) {
   const box = $("operate-trouble");
-  const all = texts.map((text) => `${sentence(text)} This view comes back by itself.`).join(" ");
+  const all = texts.length > 0 ? [...texts.map(sentence), "This view comes back by itself."].join(" ") : "";
   keep(box, all, () => (all ? [el("p", { class: "note bad" }, all)] : []));
 }
 

@@ -175,7 +175,8 @@ function drawHits({ now, gap = now && gapOf(now) }) {
   put($("sum-hits").querySelector(".note"), words.note);
   $("sum-hits").title = words.sentences.join(" ");
   const of = before.of === question() && compares(view, spanOf(view)) ? before : {};
-  const changed = $("sum-change"), change = told && changeOver(told, of.total, of.recent, of.length);
+  const changed = $("sum-change"), known = told && told.upper !== null;
+  const change = known && changeOver(told, of.total, of.recent, of.length);
   $("sum-change").hidden = !compares(view, spanOf(view));
   put(changed, change?.text ?? "");
   changed.dataset.kind = change?.kind ?? "none";
