@@ -6,7 +6,7 @@ if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
 	if [ "$1" = configure ] && [ -n "$2" ]; then
 		for program in query promql rls watch collect ingest; do
-			systemctl --no-block try-restart "tallyroll-$program.service"
+			systemctl --no-block try-restart "tallyroll@$program.service"
 		done
 	fi
 fi

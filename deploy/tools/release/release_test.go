@@ -37,7 +37,7 @@ func TestRelease(t *testing.T) {
 	}
 	run(t, "sh", "-c", "cd "+r.out+" && sha256sum --check --strict SHA256SUMS")
 	name := "tallyroll_9.8.7-rc.1_linux_" + runtime.GOARCH
-	for _, want := range []string{"/LICENSE", "/LICENCES.txt", "/dev", "/query", "/promql", "/rls", "/tallyroll", "/deploy/systemd/tallyroll-query.service"} {
+	for _, want := range []string{"/LICENSE", "/LICENCES.txt", "/dev", "/query", "/promql", "/rls", "/tallyroll", "/deploy/systemd/tallyroll@.service"} {
 		if !slices.Contains(strings.Fields(run(t, "tar", "-tzf", filepath.Join(r.out, name+".tar.gz"))), name+want) {
 			t.Errorf("the archive has no %s", want)
 		}
@@ -142,7 +142,7 @@ func install(t *testing.T, deb string) {
 	}
 	for path, mode := range map[string]fs.FileMode{
 		"etc/tallyroll/credentials": fs.ModeDir | 0o700, "etc/tallyroll/common.env": 0o600, "etc/tallyroll/query.env": 0o600,
-		"usr/lib/systemd/system/tallyroll-query.service": 0o644, "usr/share/doc/tallyroll/copyright": 0o644,
+		"usr/lib/systemd/system/tallyroll@.service": 0o644, "usr/share/doc/tallyroll/copyright": 0o644,
 	} {
 		if info, err := os.Stat(filepath.Join(system, path)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v (%v), want mode %v", path, info, err, mode)
