@@ -412,6 +412,8 @@ func (l *counterList) countersToQuery(r *Rule) []string {
 		return nil
 	case r.Limit != nil || len(l.counters) == 0 && r.Prefix != nil:
 		return append([]string{*r.Prefix}, l.overflows...)
+	case r.hasCounters(): // each has its own answer
+		return l.counters
 	}
 	return slices.Concat(l.counters, l.overflows)
 }

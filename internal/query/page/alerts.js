@@ -211,7 +211,7 @@ async function readNow(states) {
       const question = { keys: [...new Set(of.map(({ key }) => key))], windows: [window], tz };
       return (await post("v1/total", question)).totals.map((t) => ({ ...t, tz }));
     }),
-    ...[...together("prefix", idOf), ...together("all", idOf)].map(async ([s]) =>
+    ...asked.filter(({ of }) => of === "prefix" || of === "all").map(async (s) =>
       (await totals(s, [["prefix", s.key]])).map((t) => ({ ...t, key: s.key, tz: s.tz, of: s.of }))),
     ...together("group", ({ rule }) => rule).map(async (of) => {
       const [s] = of, params = [["prefix", beginning(of.map(({ key }) => key))], ["group", partsOf(s.key)]];

@@ -4,6 +4,7 @@ import { ofZone, sentence } from "./format.js";
 import { windowOf, windowBefore, stepOf, zoneName } from "./range.js";
 import { seriesOfSum } from "./series.js";
 import { sum } from "./tree.js";
+import { linesIn } from "./view.js";
 
 export const mostListed = 1000; // the most that /v1/top lists and, by default, that one request may name
 
@@ -34,7 +35,7 @@ export async function totalsOf(keys, span) {
 // totalIn is the total of a line in a window: of a counter, of all counters that begin with a prefix, or of several
 // of these together.
 export async function totalIn(line, { window, ...at }, asker = ask) {
-  const { parts = [line] } = line, keys = parts.flatMap(({ key }) => (key === undefined ? [] : [["key", key]]));
+  const parts = linesIn(line), keys = parts.flatMap(({ key }) => (key === undefined ? [] : [["key", key]]));
   const asks = parts.flatMap(({ prefix }) => (prefix === undefined ? [] : [[["prefix", prefix]]]));
   if (keys.length > 0) asks.unshift(keys);
   const answers = await Promise.all(asks.map((of) => asker("v1/total", [...of, ["window", window], ...pairs(at)])));

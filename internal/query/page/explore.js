@@ -356,8 +356,10 @@ export function draw() {
   $("rows-table").setAttribute("aria-busy", "false");
   settle(listed);
   const top = roots();
-  if (top.length === 1 && asTree() && data.question === question() && !onlyRoots.has(top[0].id))
-    [open, onlyRoots].forEach((ids) => ids.add(top[0].id));
+  if (top.length === 1 && asTree() && data.question === question() && !onlyRoots.has(top[0].id)) {
+    open.add(top[0].id);
+    onlyRoots.add(top[0].id);
+  }
   const all = (listed = flatten(top)), some = all.slice(0, rows), pins = view.find ? [] : pinned(some);
   for (const node of [...pins, ...some]) node.visitors = visitorsOf(node.line.key);
   visible = [...pins, ...some];

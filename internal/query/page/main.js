@@ -186,7 +186,8 @@ const begin = repeat(async () => {
     about = await askOrLast("v1/about");
     $("foot").hidden = false;
   } catch (error) {
-    showParts($("foot").hidden = false);
+    $("foot").hidden = false;
+    showParts(false);
     status.connection("lost", error, 1);
     return error.status === 403 ? 3600 : 1;
   }

@@ -50,8 +50,8 @@ function lineOf({ key, of, condition, limit }) {
 // seriesOf is the series of a line. A group of counters is one of those that the service finds with its name in front.
 async function seriesOf(line, from, step) {
   if (!line.group) return [...(await answersOf(requestsOf([line], { from, to: null, step }))).values()][0];
-  const rest = { from, step, limit: 1000 }, { prefix } = line, parts = partsOf(prefix);
-  const found = await ask("v1/series", { prefix, group: parts, ...rest });
+  const { prefix } = line;
+  const found = await ask("v1/series", { prefix, group: partsOf(prefix), from, step, limit: 1000 });
   const group = found.series.find(({ key }) => key === prefix);
   if (!group) throw new Error(`No chart: ${apart(prefix)} has no hits in this time, or is too small among its like`);
   return group;

@@ -8,7 +8,7 @@ import { largest, mostListed, totalIn } from "./counts.js";
 import { compares, halvesOf, nameOf, spanOf, since, windowBefore, windowOf } from "./range.js";
 import { isTooMuch } from "./series.js";
 import { visitorsOf } from "./uniques.js";
-import { change, onChange, sameLine, sumLine, view } from "./view.js";
+import { change, linesIn, onChange, sameLine, sumLine, view } from "./view.js";
 
 const rateOver = 10_000; // milliseconds; so that a burst does not make the rate jump
 const once = 60_000; // how long the period before is kept, at least
@@ -27,7 +27,6 @@ export function subject() {
   const names = parts.map(({ name }) => name).join(" + ");
   return { name: parts.length < 4 ? names : `${parts.length} lines together`, parts };
 }
-const partsOf = (line) => line.parts ?? [line];
 const question = () => JSON.stringify([subject(), view.range, view.from, view.to]);
 
 // start asks for the total, and for the rate if the finest cells are short enough to have one. seePeak has the chart
@@ -120,8 +119,9 @@ async function rateOf(span) {
 // rateListed is that of the counters that one answer lists.
 async function rateListed(span) {
   const { top, whole, floor, stale } = await largest(span, mostListed);
-  const within = (name) => ({ key = name, prefix = key }) => name === key && name.startsWith(prefix);
-  const sum = top.filter(({ key }) => partsOf(subject()).some(within(key))).reduce((n, { total }) => n + total, 0);
+  const has = ({ key, prefix }, name) => (key === undefined ? name.startsWith(prefix) : name === key);
+  const counted = top.filter(({ key: name }) => linesIn(subject()).some((line) => has(line, name)));
+  const sum = counted.reduce((n, { total }) => n + total, 0);
   return stale || floor === null ? undefined : `${whole ? "" : "≥\u202f"}${perSecond(sum)}`;
 }
 
@@ -135,7 +135,7 @@ export function fallBack(sum) {
 
 // showPeak takes the lines of the chart.
 export function showPeak({ all, step, uniques }) {
-  const parts = partsOf(subject());
+  const parts = linesIn(subject());
   const lines = all.filter((one) => parts.some((part) => sameLine(one, part)));
   if (uniques || lines.length < parts.length) return;
   const add = (i) => lines.reduce((n, { points }) => n + (points[i]?.[2] ?? 0), 0);

@@ -9,6 +9,8 @@ export const most = 7; // as many lines as can be told apart
 export const counterLine = (key) => ({ name: key, key });
 // If that text is empty, it is the sum of all hits.
 export const sumLine = (prefix) => ({ name: prefix === "" ? "All hits" : `${prefix}*`, prefix });
+// linesIn are the lines that a subject adds up: it is one, or has several as parts.
+export const linesIn = (subject) => subject.parts ?? [subject];
 export const sameLine = (a, b) => a.key === b.key && a.prefix === b.prefix;
 
 const byDefault = { compare: true, sort: "total", turned: false, flat: false, find: "", of: "hits", from: 0, to: 0 };

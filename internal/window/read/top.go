@@ -56,9 +56,9 @@ func (s Survey) bounds(ctx context.Context, span window.Span) (Top, window.Plan,
 		return Top{}, window.Plan{}, nil, err
 	}
 	candidates, floor, whole, err := s.listCandidates(ctx, plans[0])
-	return Top{AsOf: s.asOf(), Range: plans[0].Range, Complete: whole && s.complete(plans[0]),
-			CountingSince: s.countingSince(), Floor: floor, Overflows: s.dir.OverflowsUnder("", plans[0].Range.From)},
-		plans[0], candidates, err
+	out := Top{AsOf: s.asOf(), Range: plans[0].Range, Complete: whole && s.complete(plans[0]),
+		CountingSince: s.countingSince(), Floor: floor, Overflows: s.dir.OverflowsUnder("", plans[0].Range.From)}
+	return out, plans[0], candidates, err
 }
 
 type candidate struct {
